@@ -1,0 +1,268 @@
+//! What can go wrong, and what to do about it.
+//!
+//! An [`Error`] is made inside a run, often in the middle of candle code that knows nothing of it.
+//! It crosses that code as a `candle_core::Error` ([`Error::into_candle`]) and is taken out again on
+//! the other side ([`Error::recover`]), so that `?` works everywhere and nothing is lost on the way.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// `Result` with [`hookpoint::Error`](Error).
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The one error type of the crate: a [kind](ErrorKind) with fields, cheap to clone.
+#[derive(Clone)]
+pub struct Error(Arc<ErrorKind>);
+
+/// What went wrong. Every message ends with what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A pattern cannot be parsed.
+    #[error("cannot parse the pattern `{pattern}` at position {position}: {reason}\n  {pattern}\n  {:>width$}\n  {remedy}", "^", width = position + 1)]
+    InvalidPattern {
+        /// The text as given.
+        pattern: String,
+        /// Where it stops making sense, in characters from 0.
+        position: usize,
+        /// What is wrong there.
+        reason: String,
+        /// What to write instead.
+        remedy: String,
+    },
+    /// A pattern selects no point of the model.
+    #[error("the pattern `{pattern}` selects nothing in this model{}", nearest_points(nearest))]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+        /// The points whose names come closest, best first.
+        nearest: Vec<String>,
+    },
+    /// A request selected points, but none of them was reached during the run.
+    #[error("{request} never fired during the run: none of the points it selects was reached ({})\n  ask for a point that this input reaches, or say `.allow_unfired()` if that may happen", some_of(points))]
+    Unfired {
+        /// The request, as in `cache("a.b")`.
+        request: String,
+        /// The points it selects.
+        points: Vec<String>,
+    },
+    /// A tensor does not fit the place it is meant for.
+    #[error("{what} of shape {found:?} does not fit `{point}`, which has shape {expected:?}\n  {remedy}")]
+    Shape {
+        /// The point.
+        point: String,
+        /// What does not fit, as in "the patch".
+        what: String,
+        /// The shape at the point.
+        expected: Vec<usize>,
+        /// The shape of what was given.
+        found: Vec<usize>,
+        /// What to do.
+        remedy: String,
+    },
+    /// A tensor has a dtype that cannot be cast without loss of meaning.
+    #[error("{what} has dtype {found}, `{point}` has {expected}\n  convert it first with `.to_dtype(..)`")]
+    DType {
+        /// The point.
+        point: String,
+        /// What does not fit.
+        what: String,
+        /// The dtype at the point.
+        expected: String,
+        /// The dtype of what was given.
+        found: String,
+    },
+    /// An index does not exist in the tensor it is applied to.
+    #[error("the index `[{index}]` is out of range at `{point}` of shape {shape:?}: {reason}")]
+    IndexOutOfRange {
+        /// The point, or the key, that is indexed.
+        point: String,
+        /// The index as written.
+        index: String,
+        /// The shape it is applied to.
+        shape: Vec<usize>,
+        /// Which part does not fit, and what would.
+        reason: String,
+    },
+    /// A cache has no such entry.
+    #[error("the cache has no `{key}`{}", nearest_points(nearest))]
+    MissingKey {
+        /// The key asked for.
+        key: String,
+        /// The keys that come closest.
+        nearest: Vec<String>,
+    },
+    /// A name stands for several entries where one is needed.
+    #[error("`{key}` is ambiguous: it stands for {}\n  name one of them", some_of(candidates))]
+    Ambiguous {
+        /// The name.
+        key: String,
+        /// What it may mean.
+        candidates: Vec<String>,
+    },
+    /// A value of another type was asked for.
+    #[error("`{key}` holds a `{found}`, not a `{wanted}`")]
+    WrongType {
+        /// The key asked for.
+        key: String,
+        /// The type asked for.
+        wanted: String,
+        /// The type that is there.
+        found: String,
+    },
+    /// The value at a point can be read, but not replaced.
+    #[error("the value at `{point}` cannot be replaced: {reason}")]
+    NotReplaceable {
+        /// The point.
+        point: String,
+        /// Why, and what to hook instead.
+        reason: String,
+    },
+    /// The model has other modules than when the plan was made.
+    #[error("the model changed under the plan: {change}\n  make a new plan after changing the model")]
+    ModelChanged {
+        /// What differs.
+        change: String,
+    },
+    /// A hook returned an error.
+    #[error("the hook at `{point}` failed: {source}")]
+    Hook {
+        /// The point whose hook failed.
+        point: String,
+        /// What the hook returned.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The operation does not apply here.
+    #[error("{message}")]
+    Unsupported {
+        /// What does not apply, and what to do instead.
+        message: String,
+    },
+    /// Candle failed.
+    #[error("{0}")]
+    Candle(candle_core::Error),
+    /// The closure that runs the model failed with an error of its own.
+    #[error("{0}")]
+    Model(Box<dyn std::error::Error + Send + Sync>),
+    /// A file could not be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The wanted points have all fired: how `collect` ends a run. Never seen outside of a run.
+    #[doc(hidden)]
+    #[error("the run was stopped because every wanted point has fired; this error must be passed on, not swallowed")]
+    Stopped,
+}
+
+fn nearest_points(nearest: &[String]) -> String {
+    match nearest {
+        [] => String::new(),
+        [one] => format!("\n  did you mean `{one}`?"),
+        several => format!("\n  did you mean one of `{}`?", several.join("`, `")),
+    }
+}
+
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let mut text = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN {
+        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+    }
+    text
+}
+
+impl Error {
+    /// What went wrong, to be matched on.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The error in a form that passes through candle code with `?`.
+    pub fn into_candle(self) -> candle_core::Error {
+        match Arc::try_unwrap(self.0) {
+            Ok(ErrorKind::Candle(error)) => error,
+            Ok(kind) => wrap(Self::from(kind)),
+            Err(shared) => wrap(Self(shared)),
+        }
+    }
+
+    /// Takes a [`hookpoint::Error`](Error) out of the candle error that carried it, looking through
+    /// backtraces and added context; any other candle error becomes [`ErrorKind::Candle`].
+    pub fn recover(error: candle_core::Error) -> Self {
+        match find(&error) {
+            Some(found) => found.clone(),
+            None => ErrorKind::Candle(error).into(),
+        }
+    }
+
+    /// A short message as an error, for hooks that want to fail with a sentence.
+    pub fn msg(message: impl fmt::Display) -> Self {
+        ErrorKind::Unsupported { message: message.to_string() }.into()
+    }
+
+    pub(crate) fn from_boxed(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        match error.downcast::<Error>() {
+            Ok(own) => *own,
+            Err(other) => match other.downcast::<candle_core::Error>() {
+                Ok(candle) => Self::recover(*candle),
+                Err(other) => ErrorKind::Model(other).into(),
+            },
+        }
+    }
+}
+
+fn wrap(error: Error) -> candle_core::Error {
+    candle_core::Error::WrappedContext { wrapped: Box::new(error), context: "hookpoint".to_string() }
+}
+
+fn find(error: &candle_core::Error) -> Option<&Error> {
+    use candle_core::Error as Candle;
+    match error {
+        Candle::WrappedContext { wrapped, .. } => match wrapped.downcast_ref::<Error>() {
+            Some(own) => Some(own),
+            None => find(wrapped.downcast_ref::<Candle>()?),
+        },
+        Candle::Context { inner, .. } | Candle::WithBacktrace { inner, .. } | Candle::WithPath { inner, .. } => find(inner),
+        _ => None,
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self(Arc::new(kind))
+    }
+}
+
+impl From<candle_core::Error> for Error {
+    fn from(error: candle_core::Error) -> Self {
+        Self::recover(error)
+    }
+}
+
+impl From<Error> for candle_core::Error {
+    fn from(error: Error) -> Self {
+        error.into_candle()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.0)
+    }
+}

@@ -1,0 +1,2 @@
+//! Hook points for Candle models.
+pub mod error;
