@@ -1,0 +1,244 @@
+//! A model that can be run with hooks.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::Tensor;
+
+use crate::cache::ActivationCache;
+use crate::error::{Error, Result};
+use crate::plan::{execute, BoxedError, Plan};
+use crate::run::{Dispatch, Finished, HookCtx, Mode, Shapes, UnknownCall};
+use crate::select::IntoPatterns;
+use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
+
+/// A model, or a reference to one, that can be run with hooks.
+///
+/// It owns the model in a box, so that its parts stay where they are while the `Hooked` itself may be
+/// moved: into a `Vec`, to another thread. Everything that a run does ends with that run; two threads
+/// can run one `Hooked` with different hooks at the same time.
+pub struct Hooked<M> {
+    model: Box<M>,
+    /// The index of the model, made when first needed and dropped when the model may have changed.
+    tree: Mutex<Option<Arc<Tree>>>,
+    shapes: Shapes,
+}
+
+impl<M: AutoHook> Hooked<M> {
+    /// Takes a model, or a reference to one.
+    pub fn new(model: M) -> Self {
+        Self { model: Box::new(model), tree: Mutex::default(), shapes: Shapes::default() }
+    }
+
+    /// Gives the model back.
+    pub fn into_inner(self) -> M {
+        *self.model
+    }
+
+    /// The points of the model: its modules and parameters by path.
+    pub fn hook_dict(&self) -> HookDict {
+        HookDict::of_tree(&self.tree())
+    }
+
+    /// Starts a plan: what is to be done during runs of this model.
+    pub fn plan(&self) -> Plan<'_, M> {
+        Plan::new(self)
+    }
+
+    /// Starts a plan for a model whose forward takes `&mut self`; see [`Plan::run_mut`].
+    pub fn plan_mut<'a>(&'a mut self) -> Plan<'a, M, &'a mut Hooked<M>> {
+        Plan::new(self)
+    }
+
+    /// Runs the model.
+    pub fn run<T, E, F>(&self, f: F) -> Result<T>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        f(&self.model).map_err(|error| Error::from_boxed(error.into()))
+    }
+
+    /// Runs a model whose forward takes `&mut self`.
+    pub fn run_mut<T, E, F>(&mut self, f: F) -> Result<T>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        f(self).map_err(|error| Error::from_boxed(error.into()))
+    }
+
+    /// Runs the model and keeps the values at the points that the patterns select.
+    pub fn run_with_cache<T, E, F>(&self, patterns: impl IntoPatterns, f: F) -> Result<(T, ActivationCache)>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let run = self.plan().cache(patterns)?.run(f)?;
+        Ok((run.output, run.cache))
+    }
+
+    /// As [`run_with_cache`](Self::run_with_cache), for models whose forward takes `&mut self`.
+    pub fn run_with_cache_mut<T, E, F>(
+        &mut self,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<(T, ActivationCache)>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let run = self.plan_mut().cache(patterns)?.run_mut(f)?;
+        Ok((run.output, run.cache))
+    }
+
+    /// Runs the model with hooks, given as pairs of a pattern and a hook.
+    pub fn run_with_hooks<T, E, F, P, H>(&self, hooks: impl IntoIterator<Item = (P, H)>, f: F) -> Result<T>
+    where
+        P: IntoPatterns,
+        H: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>>,
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let mut plan = self.plan();
+        for (patterns, hook) in hooks {
+            plan = plan.hook(patterns, hook)?;
+        }
+        Ok(plan.run(f)?.output)
+    }
+
+    /// Runs the model once and notes every point that it reaches, values inside forward code
+    /// included, with shapes and dtypes.
+    pub fn scan<T, E, F>(&self, f: F) -> Result<Scan<T>>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let tree = self.tree();
+        let dispatch = Dispatch::new(&tree, &[]);
+        let finished = execute(&tree, &dispatch, &[], Mode::Scan, &self.shapes, || f(&self.model))?;
+        Scan::new(&tree, finished)
+    }
+
+    /// As [`scan`](Self::scan), for models whose forward takes `&mut self`.
+    pub fn scan_mut<T, E, F>(&mut self, f: F) -> Result<Scan<T>>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let tree = self.tree();
+        let dispatch = Dispatch::new(&tree, &[]);
+        let (model, shapes) = self.parts_mut();
+        let finished = execute(&tree, &dispatch, &[], Mode::Scan, shapes, || f(model))?;
+        Scan::new(&tree, finished)
+    }
+
+    pub(crate) fn tree(&self) -> Arc<Tree> {
+        let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        tree.get_or_insert_with(|| Arc::new(Tree::of(&*self.model))).clone()
+    }
+
+    /// The model to be changed, after which its index is made anew.
+    pub(crate) fn parts_mut(&mut self) -> (&mut M, &Shapes) {
+        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        (&mut self.model, &self.shapes)
+    }
+}
+
+impl<M> Deref for Hooked<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        &self.model
+    }
+}
+
+impl<M> DerefMut for Hooked<M> {
+    fn deref_mut(&mut self) -> &mut M {
+        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        &mut self.model
+    }
+}
+
+impl<M: AutoHook> fmt::Debug for Hooked<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let points = self.tree().nodes.len();
+        f.debug_struct("Hooked").field("model", &std::any::type_name::<M>()).field("points", &points).finish()
+    }
+}
+
+/// How a plan holds its model: shared, or exclusively.
+pub trait Access<M>: sealed::Access<M> {}
+
+pub(crate) mod sealed {
+    use super::*;
+
+    pub trait Access<M> {
+        fn model(&self) -> &M;
+        #[allow(private_interfaces)]
+        fn tree(&self) -> Arc<Tree>;
+        #[allow(private_interfaces)]
+        fn shapes(&self) -> &Shapes;
+    }
+}
+
+macro_rules! access {
+    ($($ty:ty),*) => { $(
+        impl<M: AutoHook> Access<M> for $ty {}
+        impl<M: AutoHook> sealed::Access<M> for $ty {
+            fn model(&self) -> &M {
+                &self.model
+            }
+            #[allow(private_interfaces)]
+            fn tree(&self) -> Arc<Tree> {
+                Hooked::tree(self)
+            }
+            #[allow(private_interfaces)]
+            fn shapes(&self) -> &Shapes {
+                &self.shapes
+            }
+        }
+    )* };
+}
+access!(&Hooked<M>, &mut Hooked<M>);
+
+/// What [`Hooked::scan`] has seen.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Scan<T> {
+    /// What the closure returned.
+    pub output: T,
+    /// Every point, and at those that were reached what was seen there.
+    pub dict: HookDict,
+    unknown: Vec<UnknownCall>,
+}
+
+impl<T> Scan<T> {
+    fn new(tree: &Tree, (output, finished): (Option<T>, Finished)) -> Result<Self> {
+        let mut dict = HookDict::of_tree(tree);
+        let nodes: Vec<HookEntry> = dict.iter().cloned().collect();
+        for (node, point) in finished.points {
+            if let (Some(node), Some(seen)) = (nodes.get(node as usize), point.seen) {
+                dict.note(node, &point.value, seen);
+            }
+        }
+        let output = output.ok_or_else(|| Error::msg("the run ended without an output"))?;
+        Ok(Self { output, dict, unknown: finished.unknown })
+    }
+
+    /// The modules and parameters that the run did not reach.
+    pub fn unreached(&self) -> impl Iterator<Item = &HookEntry> {
+        self.dict.iter().filter(|entry| entry.calls() == 0)
+    }
+
+    /// Calls of modules that the model's points do not include, as `file:line: method`: their type
+    /// lacks the derive, or they are not part of the model.
+    pub fn unknown_calls(&self) -> Vec<String> {
+        let text = |call: &UnknownCall| format!("{}:{}: {}", call.file, call.line, call.method);
+        let mut calls: Vec<String> = self.unknown.iter().map(text).collect();
+        calls.sort();
+        calls.dedup();
+        calls
+    }
+}

@@ -1,0 +1,418 @@
+//! The only file with `unsafe`.
+//!
+//! Instrumented code passes values of types that neither the macro nor the runtime can name. Three
+//! things are done with them here, each with its argument beside it:
+//!
+//! 1. [`Erased`] and [`ErasedMut`] look at a value by its type at run time. Types are compared with
+//!    [`typeid::of`], which ignores lifetimes, so a cast is made only to types that hold no
+//!    lifetime of their own ([`Plain`]), or to references whose lifetime is then shortened to the
+//!    borrow's.
+//! 2. [`Receiver`] finds the module behind a receiver expression: `m`, `&m`, `Box<M>`, a guard.
+//! 3. [`Scope`] keeps the current run of a thread, which borrows from the caller's stack.
+
+#![allow(unsafe_code)]
+
+use std::any::TypeId;
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+
+use candle_core::{Tensor, Var};
+
+use crate::run::RunState;
+
+// ---------------------------------------------------------------------------------------------
+// 1. Values of unknown type
+// ---------------------------------------------------------------------------------------------
+
+/// A shared reference to a value whose type is known only at run time.
+#[derive(Clone, Copy)]
+pub struct Erased<'a> {
+    pointer: *const (),
+    type_id: TypeId,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> Erased<'a> {
+    /// Forgets the type of `value`, keeping its id.
+    #[inline]
+    pub fn of<T: ?Sized>(value: &'a T) -> Self {
+        Self { pointer: ptr::from_ref(value).cast(), type_id: typeid::of::<T>(), life: PhantomData }
+    }
+
+    /// Where the value lives.
+    pub fn address(&self) -> usize {
+        self.pointer as usize
+    }
+
+    /// The value's type, its lifetimes ignored.
+    pub fn type_id(&self) -> TypeId {
+        self.type_id
+    }
+
+    fn cast<U: Plain>(&self) -> Option<&'a U> {
+        // SAFETY: the ids are equal and `U` holds no lifetimes, so the value is a `U`; it is
+        // borrowed for 'a.
+        (self.type_id == U::id()).then(|| unsafe { &*self.pointer.cast::<U>() })
+    }
+
+    fn cast_through<U: Plain>(&self) -> Option<&'a U> {
+        let id = self.type_id;
+        if id == TypeId::of::<&'static U>() || id == TypeId::of::<&'static mut U>() {
+            // SAFETY: the value is a `&'x U` or `&'x mut U` borrowed for 'a, so 'x outlives 'a, and
+            // a shared reborrow through it lives for 'a.
+            return Some(unsafe { &**self.pointer.cast::<&'a U>() });
+        }
+        if id == TypeId::of::<&'static &'static U>() {
+            // SAFETY: as above, one level deeper.
+            return Some(unsafe { &***self.pointer.cast::<&'a &'a U>() });
+        }
+        None
+    }
+
+    /// The value as a `U`, also behind one or two references.
+    pub(crate) fn get<U: Plain>(&self) -> Option<&'a U> {
+        self.cast().or_else(|| self.cast_through())
+    }
+
+    /// The tensor that the value is, refers to or holds as an option.
+    pub fn tensor(&self) -> Option<&'a Tensor> {
+        if let Some(tensor) = self.get::<Tensor>() {
+            return Some(tensor);
+        }
+        if self.type_id == TypeId::of::<Option<&'static Tensor>>() {
+            // SAFETY: the value is an `Option<&'x Tensor>` borrowed for 'a, and 'x outlives 'a.
+            return unsafe { *self.pointer.cast::<Option<&'a Tensor>>() };
+        }
+        if let Some(option) = self.get::<Option<Tensor>>() {
+            return option.as_ref();
+        }
+        if let Some(shared) = self.get::<std::sync::Arc<Tensor>>() {
+            return Some(&**shared);
+        }
+        self.get::<Var>().map(Var::as_tensor)
+    }
+}
+
+/// An exclusive reference to a value whose type is known only at run time.
+pub struct ErasedMut<'a> {
+    pointer: *mut (),
+    type_id: TypeId,
+    life: PhantomData<&'a mut ()>,
+}
+
+impl<'a> ErasedMut<'a> {
+    /// Forgets the type of `value`, keeping its id.
+    #[inline]
+    pub fn of<T>(value: &'a mut T) -> Self {
+        Self { pointer: ptr::from_mut(value).cast(), type_id: typeid::of::<T>(), life: PhantomData }
+    }
+
+    /// The value's type, its lifetimes ignored.
+    pub fn type_id(&self) -> TypeId {
+        self.type_id
+    }
+
+    /// The same value, for a while.
+    pub fn reborrow(&mut self) -> ErasedMut<'_> {
+        ErasedMut { pointer: self.pointer, type_id: self.type_id, life: PhantomData }
+    }
+
+    /// The same value, to look at.
+    pub fn shared(&self) -> Erased<'_> {
+        Erased { pointer: self.pointer, type_id: self.type_id, life: PhantomData }
+    }
+
+    /// The value as a `U`.
+    pub fn get_mut<U: Plain>(&mut self) -> Option<&mut U> {
+        // SAFETY: the ids are equal and `U` holds no lifetimes, so the value is a `U`; the borrow is
+        // exclusive and lasts no longer than that of `self`.
+        (self.type_id == U::id()).then(|| unsafe { &mut *self.pointer.cast::<U>() })
+    }
+}
+
+/// A type without lifetimes: values with its `TypeId` are of this very type.
+///
+/// # Safety
+/// The type must have no lifetime parameter, nor be built from types that were given one.
+pub unsafe trait Plain: Sized + 'static {
+    /// The id of the type, or of the type that this one stands for.
+    fn id() -> TypeId {
+        TypeId::of::<Self>()
+    }
+}
+
+macro_rules! plain {
+    ($($ty:ty),* $(,)?) => { $(
+        // SAFETY: none of these types has a lifetime.
+        unsafe impl Plain for $ty {}
+    )* };
+}
+plain!(Tensor, Var, bool, usize, u32, i64, f32, f64, String, candle_core::Error);
+plain!(candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState);
+plain!(candle_nn::Linear, candle_nn::Embedding, candle_nn::LayerNorm, candle_nn::RmsNorm, candle_nn::GroupNorm);
+plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
+
+// SAFETY: built from types that have no lifetimes.
+unsafe impl<T: Plain> Plain for Option<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Plain for Vec<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Plain for Box<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Plain for std::sync::Arc<T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain, E: Plain> Plain for Result<T, E> {}
+// SAFETY: as above.
+unsafe impl<A: Plain, B: Plain> Plain for (A, B) {}
+// SAFETY: as above.
+unsafe impl<A: Plain, B: Plain, C: Plain> Plain for (A, B, C) {}
+// SAFETY: as above.
+unsafe impl<A: Plain, B: Plain, C: Plain, D: Plain> Plain for (A, B, C, D) {}
+// SAFETY: as above.
+unsafe impl<K: Plain, V: Plain> Plain for std::collections::HashMap<K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Plain, V: Plain> Plain for std::collections::BTreeMap<K, V> {}
+
+/// The value as a `B`, if that is its type.
+pub(crate) fn same_type<A: Plain, B>(value: A) -> Option<B> {
+    if typeid::of::<B>() != TypeId::of::<A>() {
+        return None;
+    }
+    let value = std::mem::ManuallyDrop::new(value);
+    // SAFETY: `A` holds no lifetimes, so a type with its id is `A`; the original is not dropped.
+    Some(unsafe { ptr::from_ref(&*value).cast::<B>().read() })
+}
+
+/// Where a method keeps an argument that replaces the one it was given.
+#[derive(Default)]
+pub struct Slot(Option<Tensor>, Option<Option<Tensor>>);
+
+impl Slot {
+    /// An empty slot.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self(None, None)
+    }
+
+    /// Keeps `new` and gives it out in the place of `original`, which is a tensor or an option of one;
+    /// anything else is given back as it was.
+    pub(crate) fn put<'s, T: ?Sized>(&'s mut self, original: &'s T, new: Tensor) -> &'s T {
+        if typeid::of::<T>() == TypeId::of::<Tensor>() {
+            let kept: &'s Tensor = self.0.insert(new);
+            // SAFETY: `T` is `Tensor`, so both references are the same type.
+            return unsafe { std::mem::transmute_copy::<&'s Tensor, &'s T>(&kept) };
+        }
+        if typeid::of::<T>() == TypeId::of::<Option<Tensor>>() {
+            let kept: &'s Option<Tensor> = self.1.insert(Some(new));
+            // SAFETY: `T` is `Option<Tensor>`, so both references are the same type.
+            return unsafe { std::mem::transmute_copy::<&'s Option<Tensor>, &'s T>(&kept) };
+        }
+        original
+    }
+}
+
+/// A type of the user's with `#[derive(HookValue)]` and without lifetime parameters; only the derive
+/// implements this.
+pub trait Derived: Sized + 'static {
+    /// A copy for `get_any`, where the type can be cloned.
+    fn copy(&self) -> Option<crate::value::AnyValue>;
+}
+
+/// Stands for such a type where a [`Plain`] one is wanted.
+#[repr(transparent)]
+pub(crate) struct OfDerived<T>(pub T);
+
+// SAFETY: the derive implements `Derived` for types without lifetime parameters only. `get_mut`
+// compares with the id of `T` because of the method below.
+unsafe impl<T: Derived> Plain for OfDerived<T> {
+    fn id() -> TypeId {
+        TypeId::of::<T>()
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// 2. The module behind a receiver
+// ---------------------------------------------------------------------------------------------
+
+/// How to call a module of type `T` with one tensor, where that is possible.
+pub trait Caller<T: ?Sized> {
+    /// Calls `module`, or says that it cannot be called this way.
+    fn call(module: &T, input: &Tensor, train: bool) -> Option<candle_core::Result<Tensor>>;
+}
+
+/// What is known of a receiver type, such as `&Box<Linear>`: how to get to the `Linear`.
+#[derive(Clone, Copy)]
+pub(crate) struct Receiver {
+    /// The module's own type.
+    pub module: TypeId,
+    locate: unsafe fn(*const ()) -> Option<usize>,
+    call: unsafe fn(*const (), &Tensor, bool) -> Option<candle_core::Result<Tensor>>,
+    of: TypeId,
+}
+
+impl Receiver {
+    /// The address of the module behind `receiver`; none for an empty `Option`.
+    pub fn locate(&self, receiver: Erased<'_>) -> Option<usize> {
+        debug_assert!(self.of == receiver.type_id);
+        // SAFETY: `receivers` made this entry for the type with this id, and the value is borrowed.
+        if self.of == receiver.type_id { unsafe { (self.locate)(receiver.pointer) } } else { None }
+    }
+
+    /// Calls the module behind `receiver`.
+    pub fn call(
+        &self,
+        receiver: Erased<'_>,
+        input: &Tensor,
+        train: bool,
+    ) -> Option<candle_core::Result<Tensor>> {
+        // SAFETY: as in `locate`.
+        if self.of == receiver.type_id { unsafe { (self.call)(receiver.pointer, input, train) } } else { None }
+    }
+}
+
+/// A type through which a module of type `T` can be reached.
+trait View<T: ?Sized> {
+    fn view(&self) -> Option<&T>;
+}
+
+/// Stands for `T` itself, which as a blanket implementation would overlap with the others.
+#[repr(transparent)]
+struct Itself<T: ?Sized>(T);
+
+impl<T> View<T> for Itself<T> {
+    fn view(&self) -> Option<&T> {
+        Some(&self.0)
+    }
+}
+
+macro_rules! views {
+    ($($ty:ty),* $(,)?) => { $(
+        impl<'a, T: ?Sized + 'a> View<T> for $ty {
+            fn view(&self) -> Option<&T> {
+                Some(self)
+            }
+        }
+    )* };
+}
+views!(
+    &'a T, &'a mut T, &'a &'a T, &'a mut &'a T, &'a &'a mut T, &'a mut &'a mut T,
+    Box<T>, &'a Box<T>, &'a mut Box<T>, std::sync::Arc<T>, &'a std::sync::Arc<T>, &'a mut std::sync::Arc<T>,
+    std::rc::Rc<T>, &'a std::rc::Rc<T>, std::cell::Ref<'a, T>, std::cell::RefMut<'a, T>,
+    std::sync::MutexGuard<'a, T>, std::sync::RwLockReadGuard<'a, T>, std::sync::RwLockWriteGuard<'a, T>,
+);
+
+macro_rules! optional_views {
+    ($($ty:ty => $get:expr),* $(,)?) => { $(
+        impl<'a, T: ?Sized + 'a> View<T> for $ty {
+            fn view(&self) -> Option<&T> {
+                let get: fn(&Self) -> Option<&T> = $get;
+                get(self)
+            }
+        }
+    )* };
+}
+optional_views!(
+    Option<&'a T> => |o| o.as_deref(),
+    &'a Option<&'a T> => |o| o.as_deref(),
+    Option<&'a mut T> => |o| o.as_deref(),
+    Option<&'a Box<T>> => |o| o.map(|boxed| &**boxed),
+    &'a Option<&'a Box<T>> => |o| o.map(|boxed| &**boxed),
+    Option<&'a std::sync::Arc<T>> => |o| o.map(|shared| &**shared),
+    &'a Option<&'a std::sync::Arc<T>> => |o| o.map(|shared| &**shared),
+);
+
+unsafe fn locate<W: View<T>, T: ?Sized>(pointer: *const ()) -> Option<usize> {
+    // SAFETY: the caller vouches that a `W` is borrowed here.
+    let viewed = unsafe { &*pointer.cast::<W>() }.view()?;
+    Some(ptr::from_ref(viewed).cast::<()>() as usize)
+}
+
+unsafe fn call<W: View<T>, T: ?Sized, C: Caller<T>>(
+    pointer: *const (),
+    input: &Tensor,
+    train: bool,
+) -> Option<candle_core::Result<Tensor>> {
+    // SAFETY: the caller vouches that a `W` is borrowed here.
+    C::call(unsafe { &*pointer.cast::<W>() }.view()?, input, train)
+}
+
+fn receiver<W: View<T>, T: ?Sized, C: Caller<T>>(of: TypeId) -> (TypeId, Receiver) {
+    let module = typeid::of::<T>();
+    (of, Receiver { module, locate: locate::<W, T>, call: call::<W, T, C>, of })
+}
+
+/// Every type through which instrumented code may reach a module of type `T`, but for `T` itself.
+pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Receiver)> {
+    macro_rules! list {
+        ($($ty:ty),* $(,)?) => { vec![$(receiver::<$ty, T, C>(typeid::of::<$ty>())),*] };
+    }
+    let mut all = list!(
+        &'a T, &'a mut T, &'a &'a T, &'a mut &'a T, &'a &'a mut T, &'a mut &'a mut T,
+        Box<T>, &'a Box<T>, &'a mut Box<T>, std::sync::Arc<T>, &'a std::sync::Arc<T>, &'a mut std::sync::Arc<T>,
+        std::rc::Rc<T>, &'a std::rc::Rc<T>, std::cell::Ref<'a, T>, std::cell::RefMut<'a, T>,
+        std::sync::MutexGuard<'a, T>, std::sync::RwLockReadGuard<'a, T>, std::sync::RwLockWriteGuard<'a, T>,
+        Option<&'a T>, &'a Option<&'a T>, Option<&'a mut T>, Option<&'a Box<T>>, &'a Option<&'a Box<T>>,
+        Option<&'a std::sync::Arc<T>>, &'a Option<&'a std::sync::Arc<T>>,
+    );
+    let of = typeid::of::<T>();
+    let itself = Receiver { module: of, locate: |pointer| Some(pointer as usize), call: |_, _, _| None, of };
+    all.push((of, itself));
+    all
+}
+
+/// The entry for a sized `T` itself, which unlike an unsized one can be called.
+pub(crate) fn receiver_itself<T, C: Caller<T>>() -> (TypeId, Receiver) {
+    // `Itself` is transparent, so a pointer to a `T` is one to an `Itself<T>`.
+    receiver::<Itself<T>, T, C>(typeid::of::<T>())
+}
+
+// ---------------------------------------------------------------------------------------------
+// 3. The current run of a thread
+// ---------------------------------------------------------------------------------------------
+
+thread_local! {
+    static CURRENT: Cell<*const RunState<'static>> = const { Cell::new(ptr::null()) };
+}
+
+/// Is somebody listening on this thread? One load and one branch.
+#[inline(always)]
+pub fn active() -> bool {
+    CURRENT.with(|current| !current.get().is_null())
+}
+
+/// Puts back what was current before, on return, error and panic alike.
+struct Scope(*const RunState<'static>);
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        // A thread that is being torn down has no current run, and needs none.
+        let _ = CURRENT.try_with(|current| current.set(self.0));
+    }
+}
+
+/// Runs `f` with `state` as the current run of this thread.
+pub(crate) fn with_run<T>(state: &RunState<'_>, f: impl FnOnce() -> T) -> T {
+    // The lifetime is forgotten here and only here. The pointer leaves the thread-local in `Scope`'s
+    // drop, which runs before this function returns or unwinds, hence while `state` is borrowed.
+    let pointer = ptr::from_ref(state).cast::<RunState<'static>>();
+    let _scope = Scope(CURRENT.with(|current| current.replace(pointer)));
+    f()
+}
+
+/// Runs `f` with no current run: what a hook does is not hooked.
+pub(crate) fn paused<T>(f: impl FnOnce() -> T) -> T {
+    let _scope = Scope(CURRENT.with(|current| current.replace(ptr::null())));
+    f()
+}
+
+/// Gives the current run to `f`, if there is one.
+pub(crate) fn current<T>(f: impl FnOnce(&RunState<'_>) -> T) -> Option<T> {
+    let pointer = CURRENT.with(Cell::get);
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: a pointer is current only inside `with_run`, which borrows the state for that time;
+    // the reference cannot leave `f`, because its lifetime is unknown to it.
+    Some(f(unsafe { &*pointer.cast::<RunState<'_>>() }))
+}

@@ -1,0 +1,201 @@
+//! One run of a model: what is wanted of it, where it is, and what it has seen so far.
+//!
+//! Instrumented code asks the thread's current [`RunState`] (see [`crate::raw::current`]); this
+//! module and its children answer. `frame` follows the annotated methods, `call` the calls of foreign
+//! modules, `operand` bindings and parameters; all of them end in `fire`, which does at a point what
+//! the plan wants there.
+
+mod call;
+mod context;
+mod dispatch;
+mod fire;
+mod frame;
+mod operand;
+mod request;
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+pub use call::{before_call, Before, CallSite, CallToken};
+pub use context::HookCtx;
+pub use frame::Entered;
+pub use operand::{bound, uses, Uses};
+pub(crate) use dispatch::{select as select_nodes, Dispatch};
+pub use request::CacheOptions;
+pub(crate) use request::{Action, HookFn, Request};
+
+use crate::error::{Error, ErrorKind};
+use crate::tree::{MethodInfo, NodeId, Tree};
+use crate::value::AnyValue;
+use fire::Point;
+
+/// What a run keeps while it goes on. It lives on the stack of the function that runs the model.
+pub(crate) struct RunState<'p> {
+    pub tree: &'p Tree,
+    pub dispatch: &'p Dispatch,
+    pub requests: &'p [Request<'p>],
+    pub mode: Mode,
+    pub learned: &'p Shapes,
+    frames: RefCell<Vec<Frame>>,
+    announced: RefCell<Vec<Announced>>,
+    points: RefCell<Points>,
+    pub fired: Vec<Cell<usize>>,
+    pub captures: RefCell<Vec<Capture>>,
+    pub unknown: RefCell<Vec<UnknownCall>>,
+    remaining: Cell<usize>,
+    error: RefCell<Option<Error>>,
+    ended: Cell<bool>,
+}
+
+/// How a run ends, and what it takes note of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// To the end.
+    Whole,
+    /// Until the last wanted point has fired.
+    UntilCollected,
+    /// To the end, noting every point that is reached.
+    Scan,
+}
+
+type Points = crate::tree::FastMap<PointKey, Point>;
+
+/// Identifies a point within a run without naming it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct PointKey {
+    pub node: NodeId,
+    /// The address of the method's description; 0 for what belongs to the module as such.
+    pub method: usize,
+    pub slot: Slot32,
+    pub part: u32,
+}
+
+/// Which value of a method.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Slot32 {
+    Result,
+    Input(u32),
+    Binding(u32),
+}
+
+/// The annotated method that is being executed.
+struct Frame {
+    node: Option<NodeId>,
+    method: &'static MethodInfo,
+    /// Is this a call of the module as such, whose result is the module's output?
+    is_call: bool,
+    wants_inputs: bool,
+    wants_values: bool,
+    inputs_seen: u32,
+    first_input: Option<Vec<usize>>,
+}
+
+/// A call site that is about to call a module of an annotated type.
+struct Announced {
+    node: NodeId,
+    claimed: bool,
+}
+
+/// A value that a cache wants.
+pub(crate) struct Capture {
+    pub name: Arc<str>,
+    pub call: usize,
+    pub value: Captured,
+}
+
+pub(crate) enum Captured {
+    Tensor(Tensor),
+    Any(AnyValue),
+}
+
+/// A call of a module that the model's tree does not know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct UnknownCall {
+    pub method: &'static str,
+    pub file: &'static str,
+    pub line: u32,
+}
+
+/// Output shapes by module and shape of its first input, where they differ: what a patch of a module
+/// that is not going to run is checked against.
+pub(crate) type Shapes = std::sync::Mutex<std::collections::HashMap<(NodeId, Vec<usize>), Vec<usize>>>;
+
+impl<'p> RunState<'p> {
+    pub fn new(
+        tree: &'p Tree,
+        dispatch: &'p Dispatch,
+        requests: &'p [Request<'p>],
+        mode: Mode,
+        learned: &'p Shapes,
+    ) -> Self {
+        Self {
+            tree,
+            dispatch,
+            requests,
+            mode,
+            learned,
+            frames: RefCell::default(),
+            announced: RefCell::default(),
+            points: RefCell::default(),
+            fired: requests.iter().map(|_| Cell::new(0)).collect(),
+            captures: RefCell::default(),
+            unknown: RefCell::default(),
+            remaining: Cell::new(dispatch.wanted),
+            error: RefCell::default(),
+            ended: Cell::new(false),
+        }
+    }
+
+    /// Ends the run with an error, which is handed on by the next point that can.
+    fn fail(&self, error: Error) {
+        self.error.borrow_mut().get_or_insert(error);
+        self.ended.set(true);
+    }
+
+    /// The error that ended the run, if it is over.
+    fn ended(&self) -> Option<Error> {
+        if !self.ended.get() {
+            return None;
+        }
+        self.error.borrow().clone()
+    }
+
+    /// Takes the error that ended the run; none where it went through or was stopped on purpose.
+    pub fn into_error(self) -> (Option<Error>, Finished) {
+        let error = self.error.into_inner().filter(|error| !matches!(error.kind(), ErrorKind::Stopped));
+        let points = self.points.into_inner();
+        (
+            error,
+            Finished {
+                captures: self.captures.into_inner(),
+                fired: self.fired.into_iter().map(Cell::into_inner).collect(),
+                points: points.into_iter().map(|(key, point)| (key.node, point)).collect(),
+                unknown: self.unknown.into_inner(),
+            },
+        )
+    }
+
+    /// Did the run end because everything wanted was there?
+    pub fn is_stopped(&self) -> bool {
+        let error = self.error.borrow();
+        error.as_ref().is_some_and(|error| matches!(error.kind(), ErrorKind::Stopped))
+    }
+
+    fn caller(&self) -> Option<NodeId> {
+        self.frames.borrow().last().and_then(|frame| frame.node)
+    }
+
+    fn scans(&self) -> bool {
+        self.mode == Mode::Scan
+    }
+}
+
+/// What is left of a run.
+pub(crate) struct Finished {
+    pub captures: Vec<Capture>,
+    pub fired: Vec<usize>,
+    pub points: Vec<(NodeId, Point)>,
+    pub unknown: Vec<UnknownCall>,
+}

@@ -1,0 +1,83 @@
+//! What a plan asks of a run.
+
+use std::rc::Rc;
+
+use candle_core::{DType, Device, Tensor};
+
+use super::HookCtx;
+use crate::error::Result;
+use crate::pattern::Pattern;
+use crate::tree::NodeId;
+
+/// A hook as it is kept.
+pub(crate) type HookFn<'a> = Rc<dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a>;
+
+/// One thing to be done at the points that a pattern selects.
+#[derive(Clone)]
+pub(crate) struct Request<'a> {
+    pub pattern: Pattern,
+    pub action: Action<'a>,
+    /// The nodes that the pattern selects, in order.
+    pub nodes: Vec<NodeId>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Action<'a> {
+    Hook(HookFn<'a>),
+    Patch(Tensor),
+    Cache(CacheOptions),
+}
+
+impl Action<'_> {
+    /// Hooks come first, then patches, then the cache, which so holds what the model went on with.
+    pub fn rank(&self) -> usize {
+        match self {
+            Action::Hook(_) => 0,
+            Action::Patch(_) => 1,
+            Action::Cache(_) => 2,
+        }
+    }
+}
+
+impl Request<'_> {
+    /// The request as the user wrote it.
+    pub fn describe(&self) -> String {
+        let verb = match self.action {
+            Action::Hook(_) => "hook",
+            Action::Patch(_) => "patch",
+            Action::Cache(_) => "cache",
+        };
+        format!("{verb}(\"{}\")", self.pattern)
+    }
+}
+
+/// Where and how a cache keeps what it takes.
+///
+/// ```
+/// use candle_core::{DType, Device};
+/// let small = hookpoint::CacheOptions::new().device(&Device::Cpu).dtype(DType::F16);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CacheOptions {
+    pub(crate) device: Option<Device>,
+    pub(crate) dtype: Option<DType>,
+}
+
+impl CacheOptions {
+    /// Keeps tensors as they are.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Moves each tensor to this device as it is taken.
+    pub fn device(mut self, device: &Device) -> Self {
+        self.device = Some(device.clone());
+        self
+    }
+
+    /// Converts each floating-point tensor to this dtype as it is taken.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = Some(dtype);
+        self
+    }
+}

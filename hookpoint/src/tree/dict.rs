@@ -1,0 +1,242 @@
+//! The points of a model as a list that can be looked at.
+
+use std::fmt;
+use std::sync::Arc;
+
+use candle_core::DType;
+
+use super::index::{NodeId, Tree};
+use crate::error::Result;
+use crate::pattern::{point_name, Pattern};
+use crate::select::IntoPatterns;
+
+/// What stands at a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A module of an annotated type.
+    Module,
+    /// A module that is hooked as a whole where it is called: a candle layer, a trait object.
+    Leaf,
+    /// A tensor that the model owns; its point fires on results of operations that use it.
+    Parameter,
+    /// A value inside forward code: a binding, an argument, the result of a method.
+    Value,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Module => "module",
+            Kind::Leaf => "layer",
+            Kind::Parameter => "parameter",
+            Kind::Value => "value",
+        })
+    }
+}
+
+/// One point.
+#[derive(Clone, Debug)]
+pub struct HookEntry {
+    pub(crate) name: Arc<str>,
+    pub(crate) segments: Vec<String>,
+    pub(crate) value: Arc<str>,
+    pub(crate) kind: Kind,
+    pub(crate) type_name: &'static str,
+    pub(crate) seen: Option<Seen>,
+}
+
+/// What a run saw at a point.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen {
+    pub shape: Vec<usize>,
+    pub dtype: DType,
+    pub calls: usize,
+}
+
+impl HookEntry {
+    /// The point's name: its path, and its value where it is not the output.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What stands there.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The type of the module, or of the module that the value is inside.
+    pub fn type_name(&self) -> &'static str {
+        self.type_name
+    }
+
+    /// The shape that the last run saw, if it reached this point.
+    pub fn shape(&self) -> Option<&[usize]> {
+        self.seen.as_ref().map(|seen| seen.shape.as_slice())
+    }
+
+    /// The dtype that the last run saw, if it reached this point.
+    pub fn dtype(&self) -> Option<DType> {
+        self.seen.as_ref().map(|seen| seen.dtype)
+    }
+
+    /// How often the run reached this point.
+    pub fn calls(&self) -> usize {
+        self.seen.as_ref().map_or(0, |seen| seen.calls)
+    }
+}
+
+/// The points of a model, in the order of its fields, parents before children.
+///
+/// Modules and parameters are known before any run. Values inside forward code, and all shapes, are
+/// there after one: see [`Hooked::scan`](crate::Hooked::scan).
+#[derive(Clone, Debug, Default)]
+pub struct HookDict {
+    entries: Vec<HookEntry>,
+}
+
+impl HookDict {
+    pub(crate) fn of_tree(tree: &Tree) -> Self {
+        let entry = |(id, node): (usize, &super::index::Node)| HookEntry {
+            name: tree.name(id as NodeId),
+            segments: tree.segments(id as NodeId).to_vec(),
+            value: Arc::from("out"),
+            kind: node.kind,
+            type_name: node.type_name,
+            seen: None,
+        };
+        Self { entries: tree.nodes.iter().enumerate().map(entry).collect() }
+    }
+
+    /// Notes what a run saw at a point, which is added where it is new.
+    pub(crate) fn note(&mut self, node: &HookEntry, value: &str, seen: Seen) {
+        let name = point_name(&node.segments, value);
+        match self.entries.iter_mut().find(|entry| *entry.name == *name) {
+            Some(entry) => entry.seen = Some(seen),
+            None => {
+                // Behind its module, and behind the values of that module that were seen before.
+                let same = |entry: &HookEntry| entry.segments == node.segments;
+                let at = self.entries.iter().rposition(same).map_or(self.entries.len(), |at| at + 1);
+                let new = HookEntry {
+                    name: name.into(),
+                    value: value.into(),
+                    kind: Kind::Value,
+                    seen: Some(seen),
+                    ..node.clone()
+                };
+                self.entries.insert(at, new);
+            }
+        }
+    }
+
+    /// The names of all points.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| &*entry.name)
+    }
+
+    /// All points.
+    pub fn iter(&self) -> impl Iterator<Item = &HookEntry> {
+        self.entries.iter()
+    }
+
+    /// The point of this name, in any spelling that a pattern allows.
+    pub fn get(&self, name: &str) -> Option<&HookEntry> {
+        let exact = self.entries.iter().find(|entry| &*entry.name == name);
+        exact.or_else(|| {
+            let pattern: Pattern = name.parse().ok()?;
+            self.entries.iter().find(|entry| entry.is_selected(&pattern))
+        })
+    }
+
+    /// The points that the patterns select, in order.
+    pub fn select(&self, patterns: impl IntoPatterns) -> Result<HookDict> {
+        let patterns = patterns.into_patterns()?;
+        for pattern in &patterns {
+            if !self.entries.iter().any(|entry| entry.is_selected(pattern)) {
+                let names = self.entries.iter().map(|entry| &*entry.name);
+                return Err(crate::select::no_match(&pattern.to_string(), names));
+            }
+        }
+        let selected = |entry: &&HookEntry| patterns.iter().any(|pattern| entry.is_selected(pattern));
+        Ok(Self { entries: self.entries.iter().filter(selected).cloned().collect() })
+    }
+
+    /// How many points there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl HookEntry {
+    fn is_selected(&self, pattern: &Pattern) -> bool {
+        pattern.matches_path(&self.segments) && pattern.matches_value(&self.value)
+    }
+}
+
+impl<'d> IntoIterator for &'d HookDict {
+    type Item = &'d HookEntry;
+    type IntoIter = std::slice::Iter<'d, HookEntry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.iter()
+    }
+}
+
+impl fmt::Display for HookDict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let depth = |entry: &HookEntry| entry.segments.len() + usize::from(entry.kind == Kind::Value);
+        let label = |entry: &HookEntry| {
+            let own = match entry.kind {
+                Kind::Value => format!(":{}", entry.value),
+                _ => entry.segments.last().cloned().unwrap_or_else(|| "(root)".to_string()),
+            };
+            format!("{}{own}", "  ".repeat(depth(entry)))
+        };
+        let width = self.entries.iter().map(|entry| label(entry).chars().count()).max().unwrap_or(0);
+        let mut above: &[String] = &[];
+        for entry in &self.entries {
+            // Lists and maps have no point of their own, but the tree shows them.
+            let known = above.iter().zip(&entry.segments).take_while(|(a, b)| a == b).count();
+            let containers = entry.segments.len().saturating_sub(1);
+            for (depth, name) in entry.segments.iter().enumerate().take(containers).skip(known) {
+                writeln!(f, "{}{name}", "  ".repeat(depth + 1))?;
+            }
+            above = &entry.segments;
+            write!(f, "{:width$}  {:9}", label(entry), entry.kind.to_string())?;
+            if entry.kind != Kind::Value {
+                write!(f, "  {}", short_type(entry.type_name))?;
+            }
+            if let Some(seen) = &entry.seen {
+                write!(f, "  {:?} {}", seen.shape, seen.dtype.as_str())?;
+                if seen.calls > 1 {
+                    write!(f, " × {}", seen.calls)?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// `Wrapper<Thing>` of `some::path::Wrapper<other::Thing>`.
+pub(crate) fn short_type(name: &str) -> String {
+    let mut short = String::with_capacity(name.len());
+    let mut word = String::new();
+    for c in name.chars() {
+        match c {
+            ':' => word.clear(),
+            c if c.is_alphanumeric() || c == '_' => word.push(c),
+            other => {
+                short.push_str(&word);
+                word.clear();
+                short.push(other);
+            }
+        }
+    }
+    short + &word
+}

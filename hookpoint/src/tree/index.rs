@@ -1,0 +1,319 @@
+//! The index that a walk leaves behind: which module lives where, and under which path.
+//!
+//! A module is identified by its address and its type, like Python's `id(module)`. The type is
+//! needed because a struct and its first field share an address. A module that is reached by
+//! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use candle_core::{Tensor, TensorId};
+
+use super::dict::Kind;
+use super::registry::{self, MethodInfo};
+use super::visit::{AutoHook, Step, Visitor};
+use crate::pattern::point_name;
+use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
+
+/// A position in [`Tree::nodes`]. Nodes stand in preorder, so what is inside one follows it.
+pub(crate) type NodeId = u32;
+
+/// A module or a parameter.
+pub(crate) struct Node {
+    pub kind: Kind,
+    pub type_name: &'static str,
+    pub type_id: TypeId,
+    pub parent: Option<NodeId>,
+    /// The first node that is not inside this one.
+    pub end: NodeId,
+    /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
+    steps: (u32, u32),
+}
+
+/// Everything that was found in one walk.
+#[derive(Default)]
+pub(crate) struct Tree {
+    pub nodes: Vec<Node>,
+    steps: Vec<Step>,
+    places: FastMap<(usize, TypeId), Places>,
+    receivers: FastMap<TypeId, Receiver>,
+    parameters: FastMap<TensorId, Places>,
+    segments: OnceLock<Vec<Vec<String>>>,
+    names: OnceLock<Vec<Arc<str>>>,
+    // While walking.
+    path: Vec<Step>,
+    open: Vec<(NodeId, usize)>,
+    boxes: Vec<(usize, TypeId)>,
+}
+
+/// Nearly every place belongs to one node.
+enum Places {
+    One(NodeId),
+    Many(Vec<NodeId>),
+}
+
+impl Places {
+    fn push(&mut self, id: NodeId) {
+        match self {
+            Places::One(first) => *self = Places::Many(vec![*first, id]),
+            Places::Many(all) => all.push(id),
+        }
+    }
+
+    fn as_slice(&self) -> &[NodeId] {
+        match self {
+            Places::One(id) => std::slice::from_ref(id),
+            Places::Many(all) => all,
+        }
+    }
+}
+
+impl Tree {
+    /// Walks over `model`.
+    pub fn of<M: AutoHook + ?Sized>(model: &M) -> Self {
+        let mut tree = Tree::default();
+        model.visit(&mut Visitor::new(&mut tree));
+        tree
+    }
+
+    pub(super) fn push(&mut self, step: Step) {
+        self.boxes.clear();
+        self.path.push(step);
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.boxes.clear();
+        self.path.pop();
+    }
+
+    pub(super) fn also_at<T>(&mut self, place: &T) {
+        let place = Erased::of(place);
+        self.boxes.push((place.address(), place.type_id()));
+    }
+
+    pub(super) fn enter<T: ?Sized, C: Caller<T>>(&mut self, module: &T, kind: Kind) -> NodeId {
+        let place = Erased::of(module);
+        let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
+        // Values of size zero have no address of their own; only their box tells them apart.
+        self.place((place.address(), place.type_id()), id);
+        for boxed in std::mem::take(&mut self.boxes) {
+            self.place(boxed, id);
+        }
+        if !self.receivers.contains_key(&place.type_id()) {
+            self.receivers.extend(receivers::<T, C>());
+        }
+        self.open.push((id, self.path.len()));
+        id
+    }
+
+    pub(super) fn callable<T, C: Caller<T>>(&mut self) {
+        let (of, receiver) = receiver_itself::<T, C>();
+        self.receivers.insert(of, receiver);
+    }
+
+    pub(super) fn leave(&mut self, id: NodeId) {
+        let end = self.nodes.len() as NodeId;
+        if let Some(node) = self.nodes.get_mut(id as usize) {
+            node.end = end;
+        }
+        self.open.pop();
+    }
+
+    pub(super) fn parameter(&mut self, tensor: &Tensor) {
+        self.boxes.clear();
+        let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
+        self.parameters.entry(tensor.id()).and_modify(|p| p.push(id)).or_insert(Places::One(id));
+    }
+
+    fn add(&mut self, kind: Kind, type_name: &'static str, type_id: TypeId) -> NodeId {
+        let id = self.nodes.len() as NodeId;
+        let (parent, depth) = match self.open.last() {
+            Some((parent, depth)) => (Some(*parent), *depth),
+            None => (None, 0),
+        };
+        let start = self.steps.len() as u32;
+        self.steps.extend(self.path.iter().skip(depth).cloned());
+        let steps = (start, self.steps.len() as u32);
+        self.nodes.push(Node { kind, type_name, type_id, parent, end: id + 1, steps });
+        id
+    }
+
+    fn place(&mut self, place: (usize, TypeId), id: NodeId) {
+        self.places.entry(place).and_modify(|p| p.push(id)).or_insert(Places::One(id));
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id as usize)
+    }
+
+    fn own_steps(&self, node: &Node) -> &[Step] {
+        self.steps.get(node.steps.0 as usize..node.steps.1 as usize).unwrap_or_default()
+    }
+
+    /// The steps from the root to a node, as text; made for all nodes when first needed.
+    pub fn segments(&self, id: NodeId) -> &[String] {
+        let all = self.segments.get_or_init(|| {
+            let mut all: Vec<Vec<String>> = Vec::with_capacity(self.nodes.len());
+            for node in &self.nodes {
+                let above = node.parent.and_then(|parent| all.get(parent as usize));
+                let mut segments = above.cloned().unwrap_or_default();
+                segments.extend(self.own_steps(node).iter().map(|step| step.text().into_owned()));
+                all.push(segments);
+            }
+            all
+        });
+        all.get(id as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The names of all nodes, in order; made when first needed.
+    pub fn names(&self) -> &[Arc<str>] {
+        self.names.get_or_init(|| {
+            (0..self.nodes.len() as NodeId).map(|id| point_name(self.segments(id), "out").into()).collect()
+        })
+    }
+
+    /// The name of a node: its path.
+    pub fn name(&self, id: NodeId) -> Arc<str> {
+        self.names().get(id as usize).cloned().unwrap_or_default()
+    }
+
+    /// The module of this address and type, as seen from within `caller`. `hint` is the field's
+    /// name where the call says it; it tells apart modules of size zero, which share an address.
+    pub fn module_at(
+        &self,
+        address: usize,
+        type_id: TypeId,
+        caller: Option<NodeId>,
+        hint: &str,
+    ) -> Option<NodeId> {
+        self.choose(self.places.get(&(address, type_id))?.as_slice(), caller, hint)
+    }
+
+    /// Is this the node of a module with this address and type?
+    pub fn is_at(&self, id: NodeId, address: usize, type_id: TypeId) -> bool {
+        self.places.get(&(address, type_id)).is_some_and(|places| places.as_slice().contains(&id))
+    }
+
+    /// The module behind a receiver expression, with how to call it.
+    pub fn module_behind(
+        &self,
+        receiver: Erased<'_>,
+        caller: Option<NodeId>,
+        hint: &str,
+    ) -> Option<(NodeId, &Receiver)> {
+        let entry = self.receivers.get(&receiver.type_id())?;
+        // The place itself first: a box is a place of its own.
+        if let Some(id) = self.module_at(receiver.address(), receiver.type_id(), caller, hint) {
+            return Some((id, entry));
+        }
+        let address = entry.locate(receiver)?;
+        Some((self.module_at(address, entry.module, caller, hint)?, entry))
+    }
+
+    /// The parameter that this tensor is.
+    pub fn parameter_of(&self, tensor: TensorId, caller: Option<NodeId>, hint: &str) -> Option<NodeId> {
+        self.choose(self.parameters.get(&tensor)?.as_slice(), caller, hint)
+    }
+
+    pub fn has_parameters(&self) -> bool {
+        !self.parameters.is_empty()
+    }
+
+    /// Of several nodes with one identity, the nearest to the caller; of those, the one that the
+    /// call names.
+    fn choose(&self, candidates: &[NodeId], caller: Option<NodeId>, hint: &str) -> Option<NodeId> {
+        if let [only] = candidates {
+            return Some(*only);
+        }
+        let mut around = caller;
+        loop {
+            let inside = |id: &&NodeId| match around.and_then(|a| Some((a, self.node(a)?))) {
+                Some((a, node)) => a <= **id && **id < node.end,
+                None => true,
+            };
+            let mut near = candidates.iter().filter(inside);
+            if let Some(first) = near.clone().next() {
+                let named = near.find(|id| self.node(**id).is_some_and(|node| self.is_named(node, hint)));
+                return Some(*named.unwrap_or(first));
+            }
+            around = around.and_then(|a| self.node(a)?.parent);
+        }
+    }
+
+    fn is_named(&self, node: &Node, hint: &str) -> bool {
+        !hint.is_empty() && self.own_steps(node).first().is_some_and(|step| step.text() == hint)
+    }
+
+    /// The instrumented methods of a node's type.
+    pub fn methods(&self, node: &Node) -> &'static [&'static MethodInfo] {
+        registry::methods_of(node.type_id, node.type_name)
+    }
+
+    /// Do both trees have the same modules under the same paths? Parameters may come and go: state
+    /// such as a KV cache is a tensor that appears during the first run.
+    pub fn same_modules(&self, other: &Tree) -> Result<(), String> {
+        let modules = |tree: &Tree| -> Vec<(Arc<str>, TypeId, &'static str)> {
+            let all = tree.nodes.iter().enumerate();
+            let modules = all.filter(|(_, node)| node.kind != Kind::Parameter);
+            modules.map(|(id, node)| (tree.name(id as NodeId), node.type_id, node.type_name)).collect()
+        };
+        let (before, now) = (modules(self), modules(other));
+        for (old, new) in before.iter().zip(&now) {
+            if old.0 != new.0 {
+                return Err(format!("where `{}` was, there is `{}`", old.0, new.0));
+            }
+            if old.1 != new.1 {
+                return Err(format!("`{}` was a `{}` and is a `{}`", old.0, old.2, new.2));
+            }
+        }
+        match (before.get(now.len()), now.get(before.len())) {
+            (Some(gone), _) => Err(format!("`{}` is gone", gone.0)),
+            (_, Some(new)) => Err(format!("`{}` is new", new.0)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A map for keys that are already well spread: addresses, type ids, tensor ids.
+pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+
+/// Multiplies and folds; nobody chooses these keys to make them collide.
+#[derive(Default)]
+pub(crate) struct FastHasher(u64);
+
+impl FastHasher {
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_u128);
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+impl Hasher for FastHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.mix(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.mix(value);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.mix(value as u64);
+    }
+}

@@ -1,0 +1,76 @@
+//! Candle's own layers, and trait objects: called as a whole, hooked where they are called.
+
+use candle_core::quantized::QMatMul;
+use candle_core::{Module, ModuleT, Result, Tensor, Var};
+
+use super::visit::{AutoHook, Visitor};
+use crate::raw::Caller;
+
+/// Calls through `Module::forward`.
+pub struct ByModule;
+
+impl<T: Module + ?Sized> Caller<T> for ByModule {
+    fn call(module: &T, input: &Tensor, _: bool) -> Option<Result<Tensor>> {
+        Some(module.forward(input))
+    }
+}
+
+/// Calls through `ModuleT::forward_t`.
+pub struct ByModuleT;
+
+impl<T: ModuleT + ?Sized> Caller<T> for ByModuleT {
+    fn call(module: &T, input: &Tensor, train: bool) -> Option<Result<Tensor>> {
+        Some(module.forward_t(input, train))
+    }
+}
+
+/// Cannot be called with one tensor.
+pub struct NotCallable;
+
+impl<T: ?Sized> Caller<T> for NotCallable {
+    fn call(_: &T, _: &Tensor, _: bool) -> Option<Result<Tensor>> {
+        None
+    }
+}
+
+macro_rules! leaves {
+    ($caller:ty: $($ty:ty),* $(,)?) => { $(
+        impl AutoHook for $ty {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                visitor.leaf::<_, $caller>(self);
+            }
+        }
+    )* };
+}
+leaves!(ByModule:
+    candle_nn::Linear, candle_nn::Embedding, candle_nn::LayerNorm, candle_nn::RmsNorm, candle_nn::GroupNorm,
+    candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d,
+    candle_nn::Activation, candle_nn::PReLU, candle_nn::Sequential, candle_nn::Func<'_>,
+    candle_nn::ops::Identity, QMatMul,
+);
+leaves!(ByModuleT: candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::FuncT<'_>);
+leaves!(NotCallable: candle_nn::LSTM, candle_nn::GRU);
+
+macro_rules! trait_objects {
+    ($caller:ty: $($ty:ty),* $(,)?) => { $(
+        impl AutoHook for $ty {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                visitor.leaf_dyn::<_, $caller>(self);
+            }
+        }
+    )* };
+}
+trait_objects!(ByModule: dyn Module + '_, dyn Module + Send + '_, dyn Module + Sync + '_, dyn Module + Send + Sync + '_);
+trait_objects!(ByModuleT: dyn ModuleT + '_, dyn ModuleT + Send + '_, dyn ModuleT + Sync + '_, dyn ModuleT + Send + Sync + '_);
+
+impl AutoHook for Tensor {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter(self);
+    }
+}
+
+impl AutoHook for Var {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.parameter(self.as_tensor());
+    }
+}

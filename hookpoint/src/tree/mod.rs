@@ -1,0 +1,16 @@
+//! What a model consists of: the walk over it, the index it leaves behind, and its printed form.
+
+mod containers;
+mod dict;
+mod index;
+mod leaves;
+pub(crate) mod registry;
+mod visit;
+
+pub use dict::{HookDict, HookEntry, Kind};
+pub use registry::{hooked_methods, hooked_types, ImplInfo, MethodInfo, Owner, TypeInfo};
+pub use visit::{AutoHook, Visitor};
+
+pub(crate) use dict::Seen;
+pub(crate) use index::{FastMap, Node, NodeId, Tree};
+pub(crate) use leaves::{ByModule, ByModuleT};

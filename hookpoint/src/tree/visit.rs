@@ -1,0 +1,156 @@
+//! The walk over a model.
+
+use std::borrow::Cow;
+
+use candle_core::Tensor;
+
+use super::dict::{HookDict, Kind};
+use super::index::Tree;
+use super::leaves::NotCallable;
+use crate::raw::Caller;
+
+/// A model, or a part of one, whose modules and parameters can be found.
+///
+/// Derive it: `#[derive(AutoHook)]`. Every field that is itself `AutoHook`, a candle module or a
+/// tensor is visited, in containers too; all other fields are passed over.
+///
+/// ```
+/// use candle_nn::Linear;
+/// use hookpoint::prelude::*;
+///
+/// #[derive(AutoHook)]
+/// struct Mlp { up: Linear, down: Linear, width: usize }
+///
+/// # use candle_core::{Device, DType, Tensor};
+/// # fn main() -> candle_core::Result<()> {
+/// # let linear = || Tensor::zeros((4, 4), DType::F32, &Device::Cpu).map(|w| Linear::new(w, None));
+/// # let mlp = Mlp { up: linear()?, down: linear()?, width: 4 };
+/// # let _ = mlp.width;
+/// assert_eq!(mlp.hook_dict().keys().collect::<Vec<_>>(), ["", "up", "down"]);
+/// # Ok(()) }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no hook points",
+    label = "this type does not implement `AutoHook`",
+    note = "add `#[derive(AutoHook)]` to the type, and `#[auto_hook]` to its `impl` blocks"
+)]
+pub trait AutoHook {
+    /// Announces this value, and what is inside it, to the visitor.
+    fn visit(&self, visitor: &mut Visitor<'_>);
+
+    /// The points that this value has: its modules and parameters by path.
+    fn hook_dict(&self) -> HookDict
+    where
+        Self: Sized,
+    {
+        HookDict::of_tree(&Tree::of(self))
+    }
+}
+
+/// One step of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Field(&'static str),
+    Item(usize),
+    Key(Box<str>),
+}
+
+impl Step {
+    pub fn text(&self) -> Cow<'_, str> {
+        match self {
+            Step::Field(name) => Cow::Borrowed(name),
+            Step::Item(index) => Cow::Owned(index.to_string()),
+            Step::Key(key) => Cow::Borrowed(key),
+        }
+    }
+}
+
+/// Collects what [`AutoHook::visit`] announces.
+pub struct Visitor<'t> {
+    tree: &'t mut Tree,
+    depth: usize,
+}
+
+/// Deeper than any real model; a value that contains itself ends here.
+const DEEPEST: usize = 256;
+
+impl<'t> Visitor<'t> {
+    pub(crate) fn new(tree: &'t mut Tree) -> Self {
+        Self { tree, depth: 0 }
+    }
+
+    /// A module of an annotated type, with what is inside it.
+    pub fn module<T: ?Sized>(&mut self, module: &T, inside: impl FnOnce(&mut Visitor<'_>)) {
+        let node = self.tree.enter::<T, NotCallable>(module, Kind::Module);
+        inside(self);
+        self.tree.leave(node);
+    }
+
+    /// A module that is called as a whole; `C` says how.
+    pub(crate) fn leaf<T, C: Caller<T>>(&mut self, module: &T) {
+        let node = self.tree.enter::<T, C>(module, Kind::Leaf);
+        self.tree.callable::<T, C>();
+        self.tree.leave(node);
+    }
+
+    /// As `leaf`, for modules behind a trait object.
+    pub(crate) fn leaf_dyn<T: ?Sized, C: Caller<T>>(&mut self, module: &T) {
+        let node = self.tree.enter::<T, C>(module, Kind::Leaf);
+        self.tree.leave(node);
+    }
+
+    /// A parameter: a tensor that the model owns.
+    pub fn parameter(&mut self, tensor: &Tensor) {
+        self.tree.parameter(tensor);
+    }
+
+    /// What a field holds.
+    pub fn field<T: AutoHook + ?Sized>(&mut self, name: &'static str, value: &T) {
+        self.step(Step::Field(name), |visitor| value.visit(visitor));
+    }
+
+    /// A field of a type that we do not know, visited as `inside` says.
+    pub(crate) fn foreign(&mut self, name: &'static str, inside: impl FnOnce(&mut Visitor<'_>)) {
+        self.step(Step::Field(name), inside);
+    }
+
+    /// As `foreign`, for a list.
+    pub(crate) fn foreign_list<T>(
+        &mut self,
+        name: &'static str,
+        list: &[T],
+        mut each: impl FnMut(&mut Visitor<'_>, &T),
+    ) {
+        self.step(Step::Field(name), |visitor| {
+            for (index, module) in list.iter().enumerate() {
+                visitor.step(Step::Item(index), |visitor| each(visitor, module));
+            }
+        });
+    }
+
+    /// What stands at a position of a list.
+    pub fn item<T: AutoHook + ?Sized>(&mut self, index: usize, value: &T) {
+        self.step(Step::Item(index), |visitor| value.visit(visitor));
+    }
+
+    /// What stands under a key of a map.
+    pub fn key<T: AutoHook + ?Sized>(&mut self, key: &dyn std::fmt::Display, value: &T) {
+        self.step(Step::Key(key.to_string().into()), |visitor| value.visit(visitor));
+    }
+
+    /// Notes that the value now visited can also be reached as `place`: its box, or its `Arc`.
+    pub(crate) fn also_at<T>(&mut self, place: &T) {
+        self.tree.also_at(place);
+    }
+
+    pub(crate) fn step(&mut self, step: Step, inside: impl FnOnce(&mut Visitor<'_>)) {
+        if self.depth >= DEEPEST {
+            return;
+        }
+        self.depth += 1;
+        self.tree.push(step);
+        inside(self);
+        self.tree.pop();
+        self.depth -= 1;
+    }
+}
