@@ -45,7 +45,7 @@ struct Call {
 struct Derived(OnceLock<Box<(String, Tensor, Derived)>>);
 
 impl Derived {
-    fn get_or_add(&self, key: &str, make: impl FnOnce() -> Option<Tensor>) -> Option<&Tensor> {
+    fn get(&self, key: &str) -> Option<&Tensor> {
         let mut at = self;
         while let Some(found) = at.0.get() {
             if found.0 == key {
@@ -53,10 +53,30 @@ impl Derived {
             }
             at = &found.2;
         }
-        let tensor = make()?;
-        // Another thread may have been quicker: look again from here.
-        at.0.get_or_init(|| Box::new((key.to_string(), tensor.clone(), Derived::default())));
-        at.get_or_add(key, || Some(tensor))
+        None
+    }
+
+    /// Adds a part at the end, unless another thread was quicker.
+    fn add(&self, key: &str, tensor: &Tensor) -> &Tensor {
+        let mut at = self;
+        loop {
+            let new = || Box::new((key.to_string(), tensor.clone(), Derived::default()));
+            let found = at.0.get_or_init(new);
+            if found.0 == key {
+                return &found.1;
+            }
+            at = &found.2;
+        }
+    }
+}
+
+impl Drop for Derived {
+    /// One after the other: a long list must not fill the stack.
+    fn drop(&mut self) {
+        let mut next = self.0.take();
+        while let Some(mut one) = next {
+            next = one.2 .0.take();
+        }
     }
 }
 
@@ -76,7 +96,8 @@ impl ActivationCache {
             let entry = cache.entry(capture.name);
             match capture.value {
                 // Two requests may select one point.
-                Captured::Tensor(_) if entry.calls.last().is_some_and(|last| last.number == capture.call) => {}
+                Captured::Tensor(_) if entry.calls.last().is_some_and(|last| last.number == capture.call) => {
+                }
                 Captured::Tensor(tensor) => entry.calls.push(Call { number: capture.call, tensor }),
                 Captured::Any(value) => entry.any.push((capture.call, value)),
             }
@@ -128,9 +149,12 @@ impl ActivationCache {
             let candidates = candidates.iter().map(|element| format!("{}[{element}]", entry.name)).collect();
             return Err(ErrorKind::Ambiguous { key: name.to_string(), candidates }.into());
         }
-        let part = index.read(&entry.name, tensor)?.force_contiguous()?;
         let key = pattern.to_string();
-        self.derived.get_or_add(&key, || Some(part)).ok_or_else(|| self.missing(name))
+        if let Some(part) = self.derived.get(&key) {
+            return Ok(part);
+        }
+        let part = index.read(&entry.name, tensor)?.force_contiguous()?;
+        Ok(self.derived.add(&key, &part))
     }
 
     fn exact(&self, name: &str) -> Option<&Entry> {
@@ -322,7 +346,11 @@ impl ActivationCache {
         Ok(cache)
     }
 
-    fn combine(&self, other: &Self, f: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>) -> Result<Self> {
+    fn combine(
+        &self,
+        other: &Self,
+        f: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
+    ) -> Result<Self> {
         let mut result = Self::new();
         for entry in &self.entries {
             let Some(theirs) = other.exact(&entry.name) else { continue };

@@ -226,7 +226,9 @@ fn find(error: &candle_core::Error) -> Option<&Error> {
             Some(own) => Some(own),
             None => find(wrapped.downcast_ref::<Candle>()?),
         },
-        Candle::Context { inner, .. } | Candle::WithBacktrace { inner, .. } | Candle::WithPath { inner, .. } => find(inner),
+        Candle::Context { inner, .. }
+        | Candle::WithBacktrace { inner, .. }
+        | Candle::WithPath { inner, .. } => find(inner),
         _ => None,
     }
 }

@@ -150,7 +150,13 @@ macro_rules! plain {
 }
 plain!(Tensor, Var, bool, usize, u32, i64, f32, f64, String, candle_core::Error);
 plain!(candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState);
-plain!(candle_nn::Linear, candle_nn::Embedding, candle_nn::LayerNorm, candle_nn::RmsNorm, candle_nn::GroupNorm);
+plain!(
+    candle_nn::Linear,
+    candle_nn::Embedding,
+    candle_nn::LayerNorm,
+    candle_nn::RmsNorm,
+    candle_nn::GroupNorm
+);
 plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
 
 // SAFETY: built from types that have no lifetimes.
@@ -256,7 +262,11 @@ impl Receiver {
     pub fn locate(&self, receiver: Erased<'_>) -> Option<usize> {
         debug_assert!(self.of == receiver.type_id);
         // SAFETY: `receivers` made this entry for the type with this id, and the value is borrowed.
-        if self.of == receiver.type_id { unsafe { (self.locate)(receiver.pointer) } } else { None }
+        if self.of == receiver.type_id {
+            unsafe { (self.locate)(receiver.pointer) }
+        } else {
+            None
+        }
     }
 
     /// Calls the module behind `receiver`.
@@ -267,7 +277,11 @@ impl Receiver {
         train: bool,
     ) -> Option<candle_core::Result<Tensor>> {
         // SAFETY: as in `locate`.
-        if self.of == receiver.type_id { unsafe { (self.call)(receiver.pointer, input, train) } } else { None }
+        if self.of == receiver.type_id {
+            unsafe { (self.call)(receiver.pointer, input, train) }
+        } else {
+            None
+        }
     }
 }
 
@@ -296,10 +310,25 @@ macro_rules! views {
     )* };
 }
 views!(
-    &'a T, &'a mut T, &'a &'a T, &'a mut &'a T, &'a &'a mut T, &'a mut &'a mut T,
-    Box<T>, &'a Box<T>, &'a mut Box<T>, std::sync::Arc<T>, &'a std::sync::Arc<T>, &'a mut std::sync::Arc<T>,
-    std::rc::Rc<T>, &'a std::rc::Rc<T>, std::cell::Ref<'a, T>, std::cell::RefMut<'a, T>,
-    std::sync::MutexGuard<'a, T>, std::sync::RwLockReadGuard<'a, T>, std::sync::RwLockWriteGuard<'a, T>,
+    &'a T,
+    &'a mut T,
+    &'a &'a T,
+    &'a mut &'a T,
+    &'a &'a mut T,
+    &'a mut &'a mut T,
+    Box<T>,
+    &'a Box<T>,
+    &'a mut Box<T>,
+    std::sync::Arc<T>,
+    &'a std::sync::Arc<T>,
+    &'a mut std::sync::Arc<T>,
+    std::rc::Rc<T>,
+    &'a std::rc::Rc<T>,
+    std::cell::Ref<'a, T>,
+    std::cell::RefMut<'a, T>,
+    std::sync::MutexGuard<'a, T>,
+    std::sync::RwLockReadGuard<'a, T>,
+    std::sync::RwLockWriteGuard<'a, T>,
 );
 
 macro_rules! optional_views {
@@ -348,12 +377,32 @@ pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Rece
         ($($ty:ty),* $(,)?) => { vec![$(receiver::<$ty, T, C>(typeid::of::<$ty>())),*] };
     }
     let mut all = list!(
-        &'a T, &'a mut T, &'a &'a T, &'a mut &'a T, &'a &'a mut T, &'a mut &'a mut T,
-        Box<T>, &'a Box<T>, &'a mut Box<T>, std::sync::Arc<T>, &'a std::sync::Arc<T>, &'a mut std::sync::Arc<T>,
-        std::rc::Rc<T>, &'a std::rc::Rc<T>, std::cell::Ref<'a, T>, std::cell::RefMut<'a, T>,
-        std::sync::MutexGuard<'a, T>, std::sync::RwLockReadGuard<'a, T>, std::sync::RwLockWriteGuard<'a, T>,
-        Option<&'a T>, &'a Option<&'a T>, Option<&'a mut T>, Option<&'a Box<T>>, &'a Option<&'a Box<T>>,
-        Option<&'a std::sync::Arc<T>>, &'a Option<&'a std::sync::Arc<T>>,
+        &'a T,
+        &'a mut T,
+        &'a &'a T,
+        &'a mut &'a T,
+        &'a &'a mut T,
+        &'a mut &'a mut T,
+        Box<T>,
+        &'a Box<T>,
+        &'a mut Box<T>,
+        std::sync::Arc<T>,
+        &'a std::sync::Arc<T>,
+        &'a mut std::sync::Arc<T>,
+        std::rc::Rc<T>,
+        &'a std::rc::Rc<T>,
+        std::cell::Ref<'a, T>,
+        std::cell::RefMut<'a, T>,
+        std::sync::MutexGuard<'a, T>,
+        std::sync::RwLockReadGuard<'a, T>,
+        std::sync::RwLockWriteGuard<'a, T>,
+        Option<&'a T>,
+        &'a Option<&'a T>,
+        Option<&'a mut T>,
+        Option<&'a Box<T>>,
+        &'a Option<&'a Box<T>>,
+        Option<&'a std::sync::Arc<T>>,
+        &'a Option<&'a std::sync::Arc<T>>,
     );
     let of = typeid::of::<T>();
     let itself = Receiver { module: of, locate: |pointer| Some(pointer as usize), call: |_, _, _| None, of };

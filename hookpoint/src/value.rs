@@ -139,8 +139,27 @@ macro_rules! no_tensors {
     )* };
 }
 no_tensors!(
-    (), bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, String, &'static str, Var,
-    candle_core::DType, candle_core::Device, candle_core::Shape,
+    (),
+    bool,
+    char,
+    u8,
+    u16,
+    u32,
+    u64,
+    usize,
+    i8,
+    i16,
+    i32,
+    i64,
+    isize,
+    f32,
+    f64,
+    String,
+    &'static str,
+    Var,
+    candle_core::DType,
+    candle_core::Device,
+    candle_core::Shape,
 );
 
 impl HookValue for candle_nn::rnn::LSTMState {
@@ -226,7 +245,9 @@ pub mod probe {
         /// How.
         fn from_error(&self) -> Option<fn(Error) -> V>;
     }
-    impl<V, E: From<candle_core::Error>> CanFail<std::result::Result<V, E>> for &Probe<std::result::Result<V, E>> {
+    impl<V, E: From<candle_core::Error>> CanFail<std::result::Result<V, E>>
+        for &Probe<std::result::Result<V, E>>
+    {
         fn from_error(&self) -> Option<fn(Error) -> std::result::Result<V, E>> {
             Some(|error| Err(E::from(error.into_candle())))
         }

@@ -136,7 +136,9 @@ impl RunState<'_> {
         if wants.inputs || self.scans() {
             for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
                 let reason = "only the first input of a foreign layer can be replaced; hook the value where it is made";
-                let can = number == 0 && computable && matches!(site.method, "forward" | "forward_t" | "apply" | "apply_t");
+                let can = number == 0
+                    && computable
+                    && matches!(site.method, "forward" | "forward_t" | "apply" | "apply_t");
                 let replace = if can { Replace::Yes } else { Replace::No(reason) };
                 let number = number as u32;
                 let key = PointKey { node, method: 0, slot: Slot32::Input(number), part: 0 };
@@ -152,7 +154,8 @@ impl RunState<'_> {
         }
         if computable && wants.may_skip {
             let input = inputs.iter().find_map(Erased::tensor);
-            let shape = || layer_shape(module, input?).or_else(|| known_shape(self, node, Some(input?.dims())));
+            let shape =
+                || layer_shape(module, input?).or_else(|| known_shape(self, node, Some(input?.dims())));
             if let Some(tensor) = self.replaced(node, shape)? {
                 return Ok(Err(match self.ended() {
                     Some(error) => Err(error.into_candle()),
@@ -182,7 +185,9 @@ impl RunState<'_> {
             }
         }
         let wanted = self.dispatch.at(call.node).output || self.scans();
-        let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| wanted || self.ended.get()) else { return };
+        let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| wanted || self.ended.get()) else {
+            return;
+        };
         let mut part = 0;
         let fired = ops.each_tensor(result.reborrow(), &mut |label, tensor| {
             let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part };
@@ -252,4 +257,3 @@ impl RunState<'_> {
         })
     }
 }
-

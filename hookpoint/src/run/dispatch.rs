@@ -44,9 +44,8 @@ impl Meaning {
             value.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let written = pattern.value();
-        let means = |prefix: &str| {
-            pattern.matches_value(prefix) || written.is_some_and(|value| first(prefix, value))
-        };
+        let means =
+            |prefix: &str| pattern.matches_value(prefix) || written.is_some_and(|value| first(prefix, value));
         let output = means("out");
         if node.kind == Kind::Parameter {
             return Self { output: pattern.matches_value("out"), ..Self::default() };
@@ -122,7 +121,9 @@ impl Dispatch {
         for id in order {
             let Some(request) = requests.get(id as usize) else { continue };
             for at in &request.nodes {
-                let (Some(node), Some(wants)) = (tree.node(*at), nodes.get_mut(*at as usize)) else { continue };
+                let (Some(node), Some(wants)) = (tree.node(*at), nodes.get_mut(*at as usize)) else {
+                    continue;
+                };
                 let meaning = Meaning::of(&request.pattern, tree, node);
                 wants.output |= meaning.output;
                 wants.inputs |= meaning.inputs || meaning.values > 0;

@@ -23,6 +23,8 @@ pub(crate) struct Point {
     requests: Rc<[u32]>,
     pub calls: usize,
     pub seen: Option<Seen>,
+    /// Which of the points this run reached first, second, ..
+    pub order: usize,
 }
 
 /// May the value at a point be replaced, and if not, why not?
@@ -44,7 +46,8 @@ impl RunState<'_> {
     ) -> Result<Option<Tensor>> {
         let (requests, name, call, kind, type_name) = {
             let mut points = self.points.borrow_mut();
-            let point = points.entry(key).or_insert_with(|| self.point(key, names()));
+            let order = points.len();
+            let point = points.entry(key).or_insert_with(|| self.point(key, names(), order));
             let call = point.calls;
             point.calls += 1;
             if self.scans() {
@@ -86,7 +89,7 @@ impl RunState<'_> {
         })
     }
 
-    fn point(&self, key: PointKey, names: Vec<String>) -> Point {
+    fn point(&self, key: PointKey, names: Vec<String>, order: usize) -> Point {
         let node = self.tree.node(key.node);
         let selected = |id: &&u32| {
             let request = self.requests.get(**id as usize);
@@ -113,6 +116,7 @@ impl RunState<'_> {
             requests,
             calls: 0,
             seen: None,
+            order,
         }
     }
 
@@ -124,7 +128,8 @@ impl RunState<'_> {
         copy: &mut dyn FnMut() -> Option<crate::value::AnyValue>,
     ) {
         let mut points = self.points.borrow_mut();
-        let point = points.entry(key).or_insert_with(|| self.point(key, names()));
+        let order = points.len();
+        let point = points.entry(key).or_insert_with(|| self.point(key, names(), order));
         let call = point.calls;
         point.calls += 1;
         for id in point.requests.iter() {
@@ -154,7 +159,13 @@ impl RunState<'_> {
         }
     }
 
-    fn capture(&self, at: &At<'_>, index: Option<&Index>, options: &CacheOptions, value: &Tensor) -> Result<()> {
+    fn capture(
+        &self,
+        at: &At<'_>,
+        index: Option<&Index>,
+        options: &CacheOptions,
+        value: &Tensor,
+    ) -> Result<()> {
         let keep = |name: Arc<str>, taken: Tensor| -> Result<()> {
             let value = Captured::Tensor(options.apply(taken)?);
             self.captures.borrow_mut().push(Capture { name, call: at.call, value });

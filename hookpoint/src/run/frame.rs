@@ -218,7 +218,13 @@ impl RunState<'_> {
         frame.inputs_seen - 1
     }
 
-    fn argument(&self, depth: usize, number: u32, value: Erased<'_>, replace: Replace) -> Result<Option<Tensor>> {
+    fn argument(
+        &self,
+        depth: usize,
+        number: u32,
+        value: Erased<'_>,
+        replace: Replace,
+    ) -> Result<Option<Tensor>> {
         let Some(tensor) = value.tensor() else {
             if holds_tensors(value.type_id()) {
                 self.next_input(depth);
@@ -409,4 +415,3 @@ impl Argument {
         own.map(|name| self.method.value_name(name)).into_iter().chain([by_number]).collect()
     }
 }
-

@@ -20,9 +20,9 @@ use candle_core::Tensor;
 
 pub use call::{before_call, Before, CallSite, CallToken};
 pub use context::HookCtx;
+pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;
 pub use operand::{bound, uses, Uses};
-pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use request::CacheOptions;
 pub(crate) use request::{Action, HookFn, Request};
 
@@ -166,12 +166,14 @@ impl<'p> RunState<'p> {
     pub fn into_error(self) -> (Option<Error>, Finished) {
         let error = self.error.into_inner().filter(|error| !matches!(error.kind(), ErrorKind::Stopped));
         let points = self.points.into_inner();
+        let mut points: Vec<_> = points.into_iter().map(|(key, point)| (key.node, point)).collect();
+        points.sort_by_key(|(_, point)| point.order);
         (
             error,
             Finished {
                 captures: self.captures.into_inner(),
                 fired: self.fired.into_iter().map(Cell::into_inner).collect(),
-                points: points.into_iter().map(|(key, point)| (key.node, point)).collect(),
+                points,
                 unknown: self.unknown.into_inner(),
             },
         )

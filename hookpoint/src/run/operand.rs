@@ -67,7 +67,11 @@ pub fn uses(operands: &[(&'static str, Erased<'_>)]) -> Uses {
             let Some(node) = state.tree.parameter_of(tensor.id(), caller, hint) else { continue };
             found.push((node, state.uses_so_far(node)));
         }
-        if found.is_empty() { Uses::NONE } else { Uses(Some(Box::new(found))) }
+        if found.is_empty() {
+            Uses::NONE
+        } else {
+            Uses(Some(Box::new(found)))
+        }
     })
     .unwrap_or(Uses::NONE)
 }

@@ -152,8 +152,30 @@ macro_rules! nothing_inside {
     )* };
 }
 nothing_inside!(
-    (), bool, char, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64, String, str,
-    std::path::PathBuf, std::time::Duration, candle_core::DType, candle_core::Device, candle_core::Shape,
+    (),
+    bool,
+    char,
+    u8,
+    u16,
+    u32,
+    u64,
+    u128,
+    usize,
+    i8,
+    i16,
+    i32,
+    i64,
+    i128,
+    isize,
+    f32,
+    f64,
+    String,
+    str,
+    std::path::PathBuf,
+    std::time::Duration,
+    candle_core::DType,
+    candle_core::Device,
+    candle_core::Shape,
     candle_core::Error,
 );
 

@@ -1,0 +1,176 @@
+//! The type that is derived for, as far as the derives care.
+
+use std::collections::HashSet;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DeriveInput, Fields, Generics, LitStr, Member, Type};
+
+use crate::krate;
+use crate::problems::Problems;
+
+/// A struct, or an enum.
+pub struct Model {
+    pub name: Ident,
+    pub generics: Generics,
+    pub shape: Shape,
+    /// The path of the runtime crate.
+    pub krate: TokenStream,
+}
+
+pub enum Shape {
+    Struct(Vec<Field>),
+    Enum(Vec<Variant>),
+}
+
+pub struct Variant {
+    pub name: Ident,
+    pub fields: Vec<Field>,
+}
+
+/// A field that is visited.
+pub struct Field {
+    pub member: Member,
+    /// What its path calls it; none where that is its position.
+    pub label: Option<String>,
+    pub ty: Type,
+}
+
+impl Field {
+    pub fn position(&self) -> Option<u32> {
+        match &self.member {
+            Member::Unnamed(index) => Some(index.index),
+            Member::Named(_) => None,
+        }
+    }
+}
+
+/// The words that `#[hook(..)]` may hold.
+#[derive(Default)]
+struct Words {
+    skip: bool,
+    name: Option<LitStr>,
+    krate: Option<TokenStream>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Type,
+    Variant,
+    Field,
+}
+
+impl Words {
+    fn read(attrs: &[Attribute], place: Place, problems: &mut Problems) -> Self {
+        let mut words = Words::default();
+        for attr in attrs.iter().filter(|attr| attr.path().is_ident("hook")) {
+            let parsed = attr.parse_nested_meta(|meta| {
+                if meta.path.is_ident("skip") && place != Place::Type {
+                    words.skip = true;
+                } else if meta.path.is_ident("name") && place == Place::Field {
+                    words.name = Some(meta.value()?.parse()?);
+                } else if meta.path.is_ident("crate") && place == Place::Type {
+                    let path: LitStr = meta.value()?.parse()?;
+                    words.krate = Some(path.parse::<syn::Path>().map(|path| quote::quote!(#path))?);
+                } else {
+                    let known = match place {
+                        Place::Type => "`crate = \"..\"`",
+                        Place::Variant => "`skip`",
+                        Place::Field => "`skip` or `name = \"..\"`",
+                    };
+                    problems.add(&meta.path, format!("unknown word; here `#[hook(..)]` takes {known}"));
+                    // Step over a value, so that the next word is read too.
+                    if let Ok(value) = meta.value() {
+                        let _: syn::Result<syn::Expr> = value.parse();
+                    }
+                }
+                Ok(())
+            });
+            if let Err(error) = parsed {
+                problems.push(error);
+            }
+        }
+        if let (true, Some(name)) = (words.skip, &words.name) {
+            problems.add(name, "a field that is skipped has no name; remove `skip` or `name`");
+        }
+        words
+    }
+}
+
+impl Model {
+    pub fn read(input: &DeriveInput, derive: &str, problems: &mut Problems) -> Self {
+        let words = Words::read(&input.attrs, Place::Type, problems);
+        let shape = match &input.data {
+            Data::Struct(data) => Shape::Struct(fields(&data.fields, problems)),
+            Data::Enum(data) => {
+                let variant = |variant: &syn::Variant| {
+                    let words = Words::read(&variant.attrs, Place::Variant, problems);
+                    let fields = if words.skip { Vec::new() } else { fields(&variant.fields, problems) };
+                    Variant { name: variant.ident.clone(), fields }
+                };
+                Shape::Enum(data.variants.iter().map(variant).collect())
+            }
+            Data::Union(data) => {
+                let message = format!("`{derive}` cannot be derived for a union; use an enum of its cases");
+                problems.add(data.union_token, message);
+                Shape::Struct(Vec::new())
+            }
+        };
+        let krate = words.krate.unwrap_or_else(krate::path);
+        Model { name: input.ident.clone(), generics: input.generics.clone(), shape, krate }
+    }
+
+    pub fn fields(&self) -> Vec<&Field> {
+        match &self.shape {
+            Shape::Struct(fields) => fields.iter().collect(),
+            Shape::Enum(variants) => variants.iter().flat_map(|variant| &variant.fields).collect(),
+        }
+    }
+}
+
+fn fields(fields: &Fields, problems: &mut Problems) -> Vec<Field> {
+    let mut read = Vec::new();
+    let mut labels: HashSet<String> = HashSet::new();
+    for (index, field) in fields.iter().enumerate() {
+        let words = Words::read(&field.attrs, Place::Field, problems);
+        if words.skip {
+            continue;
+        }
+        let own = field.ident.as_ref().map(|ident| unraw(ident));
+        let label = match &words.name {
+            Some(name) => {
+                check_name(name, problems);
+                Some(name.value())
+            }
+            None => own,
+        };
+        if !labels.insert(label.clone().unwrap_or_else(|| index.to_string())) {
+            let at = words.name.as_ref().map_or_else(|| field.span(), |name| name.span());
+            problems.push(syn::Error::new(
+                at,
+                "another field has this name already; give one of them another with `#[hook(name = \"..\")]`",
+            ));
+        }
+        let member = match &field.ident {
+            Some(ident) => Member::Named(ident.clone()),
+            None => Member::Unnamed(syn::Index { index: index as u32, span: Span::call_site() }),
+        };
+        read.push(Field { member, label, ty: field.ty.clone() });
+    }
+    read
+}
+
+fn check_name(name: &LitStr, problems: &mut Problems) {
+    let text = name.value();
+    if text.is_empty() {
+        problems.add(name, "a name cannot be empty");
+    } else if let Some(c) = text.chars().find(|c| ".:#[]*{},\\".contains(*c) || c.is_whitespace()) {
+        problems.add(name, format!("`{c}` has a meaning in patterns and cannot be part of a name"));
+    }
+}
+
+/// `type` of `r#type`.
+pub fn unraw(ident: &Ident) -> String {
+    let text = ident.to_string();
+    text.strip_prefix("r#").map(str::to_string).unwrap_or(text)
+}

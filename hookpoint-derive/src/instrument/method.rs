@@ -1,0 +1,333 @@
+//! One method: entered, its arguments shown, its result taken.
+//!
+//! ```text
+//! fn forward(&self, x: &Tensor) -> Result<Tensor> {
+//!     BODY
+//! }
+//! ```
+//! becomes
+//! ```text
+//! fn forward(&self, x: &Tensor) -> Result<Tensor> {
+//!     static METHOD: MethodInfo = MethodInfo { name: "forward", args: &["x"], .. };
+//!     let entered = Entered::new(&METHOD, &*self);
+//!     let mut slot = Slot::new();
+//!     let x = entered.by_ref(0, x, &mut slot);
+//!     let ops = || ValueOps::<Result<Tensor>> { .. };
+//!     if entered.live() {
+//!         if let Some(result) = entered.skip(&ops()) { return result; }
+//!     }
+//!     let result = (move || -> Result<Tensor> { BODY })();
+//!     if entered.live() { entered.result(&ops(), result) } else { result }
+//! }
+//! ```
+//! A method that returns a reference, or something with a lifetime, is entered but not wrapped: its
+//! result is passed on as it is.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{FnArg, GenericArgument, ImplItemFn, ItemFn, Pat, PathArguments, ReturnType, Signature, Type};
+
+use super::place::{is_borrowing, is_scalar, mentions};
+use super::rewrite::{Names, Rewriter};
+use super::scalars::scalars;
+use crate::derive::unraw;
+
+/// What the registry is told about a method.
+pub struct Instrumented {
+    name: String,
+    args: Vec<String>,
+    values: Vec<String>,
+    span: Span,
+}
+
+impl Instrumented {
+    /// The static description, as an expression.
+    pub fn info(&self, krate: &TokenStream) -> TokenStream {
+        let Instrumented { name, args, values, span } = self;
+        let line = quote_spanned!(*span=> ::core::line!());
+        quote! {
+            #krate::__private::MethodInfo {
+                name: #name,
+                args: &[#(#args),*],
+                values: &[#(#values),*],
+                file: ::core::file!(),
+                line: #line,
+            }
+        }
+    }
+}
+
+fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}
+
+/// Rewrites a method, unless it is none or is left alone.
+pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instrumented> {
+    if function.sig.receiver().is_none() || is_left_alone(&function.sig) {
+        return None;
+    }
+    let result = match &function.sig.output {
+        ReturnType::Default => None,
+        ReturnType::Type(_, ty) => Some((**ty).clone()),
+    };
+    let wrapped = result.filter(|ty| !is_borrowing(ty) && !is_unit(ty));
+    let arguments = Arguments::read(&mut function.sig, wrapped.is_some());
+
+    let mut rewriter = Rewriter::new(krate, scalars(&function.sig, &function.block), Names::Kept);
+    rewriter.on_block(&mut function.block);
+    let numbered = number(arguments.names, rewriter.values);
+    let info = Instrumented {
+        name: unraw(&function.sig.ident),
+        args: numbered.0,
+        values: numbered.1,
+        span: function.sig.ident.span(),
+    };
+
+    let (entered, ops, output) = (local("__entered"), local("__ops"), local("__output"));
+    let this = receiver(&function.sig);
+    let description = info.info(krate);
+    let shown = arguments.shown.iter().map(|argument| argument.tokens(krate, &entered));
+    let body = std::mem::take(&mut function.block.stmts);
+    let method = rewriter.method;
+    let outer = quote! {
+        static #method: #krate::__private::MethodInfo = #description;
+        let #entered = #krate::__private::Entered::new(&#method, #this);
+        #(#shown)*
+    };
+    let inner = match wrapped {
+        None => quote!(#(#body)*),
+        Some(ty) => {
+            let copy = may_copy(&info.name, &function.sig, &ty)
+                .then(|| quote!((&&&#krate::__private::Probe::<#ty>::NEW).copy()));
+            let copy = copy.unwrap_or_else(|| quote!(::core::option::Option::None));
+            quote! {
+                let #ops = || {
+                    #[allow(unused_imports)]
+                    use #krate::__private::probe::{
+                        CanCopy as _, CanCopyOk as _, CanFail as _, CanSkip as _, CannotCopy as _, CannotFail as _,
+                        CannotSkip as _, HasNoTensors as _, HasTensors as _,
+                    };
+                    #krate::__private::ValueOps::<#ty> {
+                        each_tensor: (&&#krate::__private::Probe::<#ty>::NEW).each_tensor(),
+                        from_error: (&&#krate::__private::Probe::<#ty>::NEW).from_error(),
+                        from_tensor: (&&#krate::__private::Probe::<#ty>::NEW).from_tensor(),
+                        copy: #copy,
+                    }
+                };
+                if #entered.live() {
+                    if let ::core::option::Option::Some(#output) = #entered.skip(&#ops()) {
+                        return #output;
+                    }
+                }
+                #[allow(clippy::redundant_closure_call)]
+                let #output = (move || -> #ty { #(#body)* })();
+                if #entered.live() {
+                    #entered.result(&#ops(), #output)
+                } else {
+                    #output
+                }
+            }
+        }
+    };
+    function.block = syn::parse_quote!({ #outer #inner });
+    Some(info)
+}
+
+/// Rewrites calls and parameter uses in a free function, which has no points of its own.
+pub fn on_function(function: &mut ItemFn, krate: &TokenStream) {
+    if is_left_alone(&function.sig) {
+        return;
+    }
+    let mut rewriter = Rewriter::new(krate, scalars(&function.sig, &function.block), Names::Dropped);
+    rewriter.on_block(&mut function.block);
+}
+
+/// A constant is computed at compile time, a future on any thread; and of a method that only tells a
+/// number nothing is hidden.
+fn is_left_alone(signature: &Signature) -> bool {
+    let alone = signature.constness.is_some() || signature.asyncness.is_some();
+    let tells = match &signature.output {
+        ReturnType::Type(_, ty) => is_scalar(ty) || matches!(&**ty, Type::Reference(_)),
+        ReturnType::Default => false,
+    };
+    alone || (tells && signature.inputs.len() == 1)
+}
+
+fn is_unit(ty: &Type) -> bool {
+    matches!(ty, Type::Tuple(tuple) if tuple.elems.is_empty())
+}
+
+/// May a copy of the result be kept for `get_any`? That needs a type without hidden lifetimes, which
+/// cannot be seen from its name; those of iterators, guards and builders are known to have them.
+fn may_copy(method: &str, signature: &Signature, ty: &Type) -> bool {
+    const BORROWING: [&str; 14] = [
+        "Iter",
+        "IterMut",
+        "Keys",
+        "Values",
+        "Chars",
+        "Ref",
+        "RefMut",
+        "MutexGuard",
+        "RwLockReadGuard",
+        "Entered",
+        "VarBuilder",
+        "VarBuilderArgs",
+        "TensorView",
+        "Cow",
+    ];
+    let computes = method.starts_with("forward") || signature.inputs.len() > 1;
+    computes && !BORROWING.iter().any(|name| mentions(ty, name))
+}
+
+/// The module that a method is called on, as a shared reference.
+fn receiver(signature: &Signature) -> TokenStream {
+    let Some(receiver) = signature.receiver() else { return quote!(self) };
+    let token = &receiver.self_token;
+    match (&receiver.reference, &receiver.colon_token) {
+        (Some(_), _) | (None, Some(_)) => quote_spanned!(token.span()=> &*#token),
+        (None, None) => quote_spanned!(token.span()=> &#token),
+    }
+}
+
+/// The arguments of a method, without `self`.
+struct Arguments {
+    names: Vec<String>,
+    shown: Vec<Shown>,
+}
+
+/// An argument that is shown to the runtime.
+struct Shown {
+    number: u32,
+    name: Ident,
+    mutability: Option<syn::token::Mut>,
+    how: How,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// `&Tensor`: may be replaced by a reference to a slot of ours.
+    ByRef,
+    /// `Option<&Tensor>`: likewise.
+    ByOption,
+    /// `Tensor`, or any other value.
+    ByValue,
+    /// Only looked at.
+    ByLook,
+    /// `&mut Tensor`: only looked at.
+    ByLookThrough,
+}
+
+impl Arguments {
+    fn read(signature: &mut Signature, wrapped: bool) -> Self {
+        let mut names = Vec::new();
+        let mut shown = Vec::new();
+        for argument in signature.inputs.iter_mut() {
+            let FnArg::Typed(argument) = argument else { continue };
+            let number = names.len() as u32;
+            let has_cfg = !argument.attrs.is_empty();
+            let Pat::Ident(pattern) = &mut *argument.pat else {
+                names.push(String::new());
+                continue;
+            };
+            let plain = pattern.by_ref.is_none() && pattern.subpat.is_none();
+            names.push(unraw(&pattern.ident));
+            let Some(how) = how(&argument.ty, wrapped).filter(|_| plain && !has_cfg) else { continue };
+            let rebinds = !matches!(how, How::ByLook | How::ByLookThrough);
+            let mutability = if rebinds { pattern.mutability.take() } else { None };
+            shown.push(Shown { number, name: pattern.ident.clone(), mutability, how });
+        }
+        Arguments { names, shown }
+    }
+}
+
+fn how(ty: &Type, wrapped: bool) -> Option<How> {
+    if is_scalar(ty) {
+        return None;
+    }
+    match ty {
+        Type::Paren(inner) => how(&inner.elem, wrapped),
+        Type::Group(inner) => how(&inner.elem, wrapped),
+        Type::Reference(reference) if reference.mutability.is_some() => {
+            mentions(&reference.elem, "Tensor").then_some(How::ByLookThrough)
+        }
+        Type::Reference(reference) => {
+            if !mentions(&reference.elem, "Tensor") {
+                return None;
+            }
+            let replaceable = wrapped && reference.lifetime.is_none() && is_tensor_or_option(&reference.elem);
+            Some(if replaceable { How::ByRef } else { How::ByLook })
+        }
+        // `Option<&Tensor>`
+        Type::Path(_) if is_borrowing(ty) => {
+            if !mentions(ty, "Tensor") {
+                return None;
+            }
+            let inner = option_of(ty).filter(|_| wrapped);
+            match inner {
+                Some(Type::Reference(inner))
+                    if inner.lifetime.is_none() && inner.mutability.is_none() && is_tensor(&inner.elem) =>
+                {
+                    Some(How::ByOption)
+                }
+                _ => Some(How::ByLook),
+            }
+        }
+        Type::Path(_) | Type::Tuple(_) | Type::Array(_) if !is_borrowing(ty) => Some(How::ByValue),
+        _ => None,
+    }
+}
+
+fn is_tensor(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Tensor"))
+}
+
+fn is_tensor_or_option(ty: &Type) -> bool {
+    is_tensor(ty) || option_of(ty).is_some_and(is_tensor)
+}
+
+fn option_of(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(inner)) => Some(inner),
+        _ => None,
+    }
+}
+
+impl Shown {
+    fn tokens(&self, krate: &TokenStream, entered: &Ident) -> TokenStream {
+        let Shown { number, name, mutability, how } = self;
+        let slot = format_ident!("__slot{number}", span = Span::mixed_site());
+        let new_slot = quote!(let mut #slot = #krate::__private::Slot::new(););
+        match how {
+            How::ByRef => {
+                quote!(#new_slot let #mutability #name = #entered.by_ref(#number, #name, &mut #slot);)
+            }
+            How::ByOption => {
+                quote!(#new_slot let #mutability #name = #entered.by_option(#number, #name, &mut #slot);)
+            }
+            How::ByValue => quote!(let #mutability #name = #entered.by_value(#number, #name);),
+            How::ByLook => quote!(#entered.by_look(#number, &#name);),
+            How::ByLookThrough => quote!(#entered.by_look(#number, &*#name);),
+        }
+    }
+}
+
+/// Gives numbers to names that are bound more than once: `x` becomes `x.0`, `x.1`, ..
+fn number(args: Vec<String>, values: Vec<String>) -> (Vec<String>, Vec<String>) {
+    let times = |name: &String| args.iter().chain(&values).filter(|other| *other == name).count();
+    let mut seen = std::collections::HashMap::new();
+    let mut numbered = |name: &String| {
+        if name.is_empty() || times(name) < 2 {
+            return name.clone();
+        }
+        let count = seen.entry(name.clone()).or_insert(0);
+        *count += 1;
+        format!("{name}.{}", *count - 1)
+    };
+    let args_numbered = args.iter().map(&mut numbered).collect();
+    (args_numbered, values.iter().map(&mut numbered).collect())
+}

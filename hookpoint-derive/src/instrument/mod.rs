@@ -1,0 +1,223 @@
+//! `#[auto_hook]`: which items are rewritten, and what is told to the registry.
+//!
+//! `method` wraps a method, `rewrite` walks through its body, `place` knows which expressions may be
+//! evaluated twice, `operands` which of them may be parameters.
+
+mod method;
+mod operands;
+mod place;
+mod rewrite;
+mod scalars;
+
+use proc_macro2::TokenStream;
+use quote::{quote, ToTokens};
+use syn::{Attribute, ImplItem, Item, ItemImpl, ItemMod, Type};
+
+use crate::krate;
+use crate::problems::Problems;
+use method::Instrumented;
+
+/// `#[auto_hook]`
+pub fn auto_hook(args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut problems = Problems::default();
+    if !args.is_empty() {
+        problems.add(
+            &args,
+            "`#[auto_hook]` takes no arguments; to leave a method alone, put `#[hook(skip)]` on it",
+        );
+    }
+    let parsed: Item = match syn::parse2(item.clone()) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            problems.push(error);
+            let errors = problems.into_tokens();
+            return quote!(#errors #item);
+        }
+    };
+    let krate = krate::path();
+    let written = match parsed {
+        Item::Impl(item) => on_impl(item, &krate, &mut problems),
+        Item::Mod(item) if item.content.is_some() => on_mod(item, &krate, &mut problems),
+        Item::Mod(item) => {
+            let message =
+                "`#[auto_hook]` cannot see into a module in another file; put it on the `impl` blocks there";
+            problems.add(&item.ident, message);
+            item.into_token_stream()
+        }
+        other => {
+            problems.add(&other, misplaced(&other));
+            other.into_token_stream()
+        }
+    };
+    let errors = problems.into_tokens();
+    quote!(#errors #written)
+}
+
+fn misplaced(item: &Item) -> &'static str {
+    match item {
+        Item::Struct(_) | Item::Enum(_) => {
+            "`#[auto_hook]` goes on `impl` blocks; on a type, write `#[derive(AutoHook)]`"
+        }
+        Item::Fn(_) => "`#[auto_hook]` goes on the whole `impl` block, not on a function",
+        Item::Trait(_) => "`#[auto_hook]` goes on `impl` blocks of the trait, not on the trait itself",
+        _ => "`#[auto_hook]` goes on an `impl` block, or on an inline module",
+    }
+}
+
+/// Everything in an inline module: derives on the types, `impl` blocks rewritten, and calls and
+/// parameter uses in free functions too.
+fn on_mod(mut item: ItemMod, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
+    let Some((brace, items)) = item.content.take() else { return item.into_token_stream() };
+    let mut written = Vec::new();
+    for inner in items {
+        let tokens = match inner {
+            Item::Impl(inner) => on_impl(inner, krate, problems),
+            Item::Mod(inner) if inner.content.is_some() && !is_test(&inner.attrs) => {
+                on_mod(inner, krate, problems)
+            }
+            Item::Struct(inner) => {
+                derived(&inner.attrs.clone(), inner, krate, |item| &mut item.attrs, problems)
+            }
+            Item::Enum(inner) => {
+                derived(&inner.attrs.clone(), inner, krate, |item| &mut item.attrs, problems)
+            }
+            Item::Fn(mut inner) => {
+                if take_skip(&mut inner.attrs, problems) == Skip::No {
+                    method::on_function(&mut inner, krate);
+                }
+                inner.into_token_stream()
+            }
+            other => other.into_token_stream(),
+        };
+        written.push(tokens);
+    }
+    let ItemMod { attrs, vis, unsafety, mod_token, ident, .. } = &item;
+    let (outer, inner): (Vec<_>, Vec<_>) =
+        attrs.iter().partition(|attr| matches!(attr.style, syn::AttrStyle::Outer));
+    let mut tokens = quote!(#(#outer)* #vis #unsafety #mod_token #ident);
+    brace.surround(&mut tokens, |tokens| tokens.extend(quote!(#(#inner)* #(#written)*)));
+    tokens
+}
+
+fn is_test(attrs: &[Attribute]) -> bool {
+    attrs
+        .iter()
+        .any(|attr| attr.path().is_ident("cfg") && attr.to_token_stream().to_string().contains("test"))
+}
+
+fn derived<T: ToTokens>(
+    attrs: &[Attribute],
+    mut item: T,
+    krate: &TokenStream,
+    attrs_of: fn(&mut T) -> &mut Vec<Attribute>,
+    problems: &mut Problems,
+) -> TokenStream {
+    if take_skip(attrs_of(&mut item), problems) == Skip::Yes {
+        return item.into_token_stream();
+    }
+    let derives = |attr: &&Attribute| attr.path().is_ident("derive");
+    let mut tokens = attrs.iter().filter(derives).map(|attr| attr.to_token_stream().to_string());
+    // Already derived, perhaps under a path.
+    if tokens.any(|derive| derive.split(|c: char| !c.is_alphanumeric()).any(|word| word == "AutoHook")) {
+        return item.into_token_stream();
+    }
+    quote!(#[derive(#krate::AutoHook)] #item)
+}
+
+#[derive(PartialEq)]
+enum Skip {
+    Yes,
+    No,
+}
+
+/// Takes `#[hook(..)]` off a method, function or type, and says whether it is to be left alone.
+fn take_skip(attrs: &mut Vec<Attribute>, problems: &mut Problems) -> Skip {
+    let mut skip = Skip::No;
+    attrs.retain(|attr| {
+        if !attr.path().is_ident("hook") {
+            return true;
+        }
+        let mut only_skip = true;
+        let parsed = attr.parse_nested_meta(|meta| {
+            match meta.path.is_ident("skip") {
+                true => skip = Skip::Yes,
+                // A type's own words are the derive's business.
+                false if meta.path.is_ident("crate") => only_skip = false,
+                false => {
+                    problems.add(&meta.path, "unknown word; here `#[hook(..)]` takes `skip`");
+                    if let Ok(value) = meta.value() {
+                        let _: syn::Result<syn::Expr> = value.parse();
+                    }
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = parsed {
+            problems.push(error);
+        }
+        !only_skip
+    });
+    skip
+}
+
+fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
+    let mut methods: Vec<Instrumented> = Vec::new();
+    let mut any_receiver = false;
+    for inner in &mut item.items {
+        let ImplItem::Fn(function) = inner else { continue };
+        any_receiver |= function.sig.receiver().is_some();
+        if take_skip(&mut function.attrs, problems) == Skip::No {
+            methods.extend(method::on_method(function, krate));
+        }
+    }
+    if !any_receiver && item.trait_.is_none() {
+        let message = "no method here takes `self`, so there is nothing to hook; remove `#[auto_hook]`";
+        problems.add(&item.self_ty, message);
+    }
+    let registered = registration(&item, &methods, krate);
+    quote!(#item #registered)
+}
+
+/// What the registry is told about an `impl` block.
+fn registration(item: &ItemImpl, methods: &[Instrumented], krate: &TokenStream) -> Option<TokenStream> {
+    if methods.is_empty() {
+        return None;
+    }
+    let self_ty = &item.self_ty;
+    let parameters = item.generics.type_params().count() + item.generics.const_params().count();
+    let owner = match parameters {
+        0 => {
+            let ty = place::without_lifetimes(self_ty);
+            quote!(Exact(|| #krate::__private::typeid::of::<#ty>()))
+        }
+        _ => {
+            let name = last_name(self_ty)?;
+            quote!(Named(#name))
+        }
+    };
+    let cfgs = item.attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
+    let text = self_ty.to_token_stream().to_string();
+    let infos = methods.iter().map(|method| method.info(krate));
+    Some(quote! {
+        #(#cfgs)*
+        const _: () = {
+            #krate::__private::inventory::submit! {
+                #krate::__private::ImplInfo {
+                    owner: #krate::__private::Owner::#owner,
+                    type_name: #text,
+                    methods: &[#(#infos),*],
+                }
+            }
+        };
+    })
+}
+
+fn last_name(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
+        Type::Reference(reference) => last_name(&reference.elem),
+        Type::Paren(inner) => last_name(&inner.elem),
+        Type::Group(inner) => last_name(&inner.elem),
+        _ => None,
+    }
+}

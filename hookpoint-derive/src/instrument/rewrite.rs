@@ -1,0 +1,363 @@
+//! The walk through a body. Three things are rewritten, and nothing else:
+//!
+//! Bindings. `let x = EXPR;` becomes `let x = EXPR; let x = bound(&METHOD, 0, x);`: the initializer
+//! stays as it is, so temporaries live as long as before and types are inferred as before.
+//!
+//! Module calls. `self.up.forward(x)` becomes
+//! ```text
+//! (match if active() { before_call(&SITE, Erased::of(&self.up), &[Erased::of(&x)]) } else { Before::Call(IDLE) } {
+//!     Before::Done(result) => result,
+//!     Before::Call(token) => token.after(self.up.forward(x)),
+//! })
+//! ```
+//! Operations that may use a parameter. `x.mul(&self.scale)` becomes
+//! ```text
+//! (if active() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE }).result(x.mul(&self.scale))
+//! ```
+//! Operands that are not places are evaluated once, before, in order, in the scrutinee of a `match`,
+//! where temporaries live to the end of the statement as they did before. Never in a closure: they
+//! may hold a `?`. Nested functions, macros, `async` and `const` blocks are left alone.
+
+use std::collections::HashSet;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::visit_mut::{self, VisitMut};
+use syn::{BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
+
+use super::operands::{is_integer, is_no_operation, operands, uses, Operand};
+use super::place::{diverges, impure_root, is_constructor, is_pure, starts_upper};
+use crate::derive::unraw;
+
+/// What becomes of bindings.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Names {
+    /// They are values of the method.
+    Kept,
+    /// There is no module that they could belong to.
+    Dropped,
+}
+
+pub struct Rewriter<'k> {
+    krate: &'k TokenStream,
+    scalars: HashSet<String>,
+    names: Names,
+    /// The static that describes the method.
+    pub method: Ident,
+    /// The bindings met so far, in order.
+    pub values: Vec<String>,
+}
+
+impl<'k> Rewriter<'k> {
+    pub fn new(krate: &'k TokenStream, scalars: HashSet<String>, names: Names) -> Self {
+        let method = Ident::new("__HOOKPOINT_METHOD", Span::mixed_site());
+        Self { krate, scalars, names, method, values: Vec::new() }
+    }
+
+    pub fn on_block(&mut self, block: &mut Block) {
+        self.visit_block_mut(block);
+    }
+
+    fn value(&mut self, name: String) -> u32 {
+        self.values.push(name);
+        (self.values.len() - 1) as u32
+    }
+
+    fn rebinding(&mut self, local: &mut Local) -> Vec<Stmt> {
+        let Some(init) = &local.init else { return Vec::new() };
+        let hidden = matches!(&*init.expr, Expr::Closure(_) | Expr::Async(_)) || diverges(&init.expr);
+        if hidden || self.names == Names::Dropped {
+            return Vec::new();
+        }
+        let mut bound = Vec::new();
+        bindings(&mut local.pat, &mut bound);
+        let cfgs: Vec<_> = local.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).cloned().collect();
+        let (krate, method) = (self.krate, self.method.clone());
+        let each = bound.into_iter().map(|(name, mutability)| {
+            let number = self.value(unraw(&name));
+            syn::parse_quote! {
+                #(#cfgs)*
+                let #mutability #name = #krate::__private::bound(&#method, #number, #name);
+            }
+        });
+        each.collect()
+    }
+
+    /// `x = EXPR` becomes `x = bound(&METHOD, 0, EXPR)`.
+    fn assignment(&mut self, assign: &mut syn::ExprAssign) {
+        self.visit_expr_mut(&mut assign.right);
+        let Expr::Path(path) = &*assign.left else { return };
+        let Some(ident) = path.path.get_ident() else { return };
+        let name = unraw(ident);
+        let plain = !name.starts_with('_') && !self.scalars.contains(&ident.to_string());
+        if !plain || self.names == Names::Dropped || diverges(&assign.right) {
+            return;
+        }
+        let number = self.value(name);
+        let (krate, method, right) = (self.krate, &self.method, &assign.right);
+        *assign.right = syn::parse_quote!(#krate::__private::bound(&#method, #number, #right));
+    }
+
+    fn method_call(&mut self, call: &mut ExprMethodCall) -> Option<Expr> {
+        let name = call.method.to_string();
+        let count = call.args.len();
+        let module = match name.as_str() {
+            "apply" if count == 1 => Some(Module::Argument),
+            "apply_t" if count == 2 => Some(Module::Argument),
+            "step" | "seq" | "seq_init" if count >= 1 => Some(Module::Receiver),
+            forward if forward.starts_with("forward") => Some(Module::Receiver),
+            _ => None,
+        };
+        let mut found = Vec::new();
+        if module.is_some() || !is_no_operation(&name) {
+            operands(&call.receiver, &self.scalars, &mut found);
+            call.args.iter().for_each(|arg| operands(arg, &self.scalars, &mut found));
+        }
+        let Some(module) = module else {
+            visit_mut::visit_expr_method_call_mut(self, call);
+            let call = Expr::MethodCall(call.clone());
+            return self.operation(found, &call);
+        };
+        let mut before = Before::default();
+        before.place(&mut call.receiver, "__receiver", self);
+        for (number, arg) in call.args.iter_mut().enumerate() {
+            before.argument(arg, number, self);
+        }
+        let receiver = (*call.receiver).clone();
+        let args: Vec<Expr> = call.args.iter().cloned().collect();
+        let shown = |expr: &&Expr| !matches!(expr, Expr::Closure(_));
+        let (module, inputs): (Expr, Vec<Expr>) = match module {
+            Module::Receiver => (receiver, args.iter().filter(shown).cloned().collect()),
+            Module::Argument => {
+                let module = args.first().filter(shown)?.clone();
+                (module, std::iter::once(receiver).chain(args.into_iter().skip(1)).collect())
+            }
+        };
+        let call = Expr::MethodCall(call.clone());
+        Some(self.module_call(&name, before, &module, &inputs, found, &call))
+    }
+
+    /// `Module::forward(&self.up, x)`
+    fn function_call(&mut self, call: &mut ExprCall) -> Option<Expr> {
+        if is_constructor(&call.func) {
+            visit_mut::visit_expr_call_mut(self, call);
+            return None;
+        }
+        let mut found = Vec::new();
+        call.args.iter().for_each(|arg| operands(arg, &self.scalars, &mut found));
+        let forward = match &*call.func {
+            Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
+            _ => None,
+        };
+        let is_path = matches!(&*call.func, Expr::Path(path) if path.path.segments.len() + usize::from(path.qself.is_some()) > 1);
+        let forward = forward.filter(|name| name.starts_with("forward") && is_path && call.args.len() > 1);
+        let Some(name) = forward else {
+            visit_mut::visit_expr_call_mut(self, call);
+            let call = Expr::Call(call.clone());
+            return self.operation(found, &call);
+        };
+        let mut before = Before::default();
+        for (number, arg) in call.args.iter_mut().enumerate() {
+            before.argument(arg, number, self);
+        }
+        let mut args: Vec<Expr> = call.args.iter().cloned().collect();
+        let module = args.remove(0);
+        let call = Expr::Call(call.clone());
+        Some(self.module_call(&name, before, &module, &args, found, &call))
+    }
+
+    fn binary(&mut self, binary: &mut syn::ExprBinary) -> Option<Expr> {
+        let arithmetic = matches!(binary.op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_));
+        let mut found = Vec::new();
+        if arithmetic && !is_integer(&binary.left) && !is_integer(&binary.right) {
+            operands(&binary.left, &self.scalars, &mut found);
+            operands(&binary.right, &self.scalars, &mut found);
+        }
+        visit_mut::visit_expr_binary_mut(self, binary);
+        let binary = Expr::Binary(binary.clone());
+        self.operation(found, &binary)
+    }
+
+    fn operation(&self, found: Vec<Operand>, operation: &Expr) -> Option<Expr> {
+        if found.is_empty() {
+            return None;
+        }
+        let uses = uses(&found, self.krate);
+        Some(syn::parse_quote!(#uses.result(#operation)))
+    }
+
+    fn module_call(
+        &self,
+        name: &str,
+        before: Before,
+        module: &Expr,
+        inputs: &[Expr],
+        found: Vec<Operand>,
+        call: &Expr,
+    ) -> Expr {
+        let krate = self.krate;
+        let field = field_of(module);
+        let line = quote_spanned!(call.span()=> ::core::line!());
+        let token = Ident::new("__token", Span::mixed_site());
+        let result = Ident::new("__result", Span::mixed_site());
+        let made = match found.is_empty() {
+            true => quote!(#token.after(#call)),
+            // Looked at before the call: it may move what it is given.
+            false => {
+                let found: Vec<Operand> =
+                    found.into_iter().filter(|operand| is_pure(&operand.expr)).collect();
+                let uses = uses(&found, krate);
+                quote!(#uses.result(#token.after(#call)))
+            }
+        };
+        let asked = quote! {
+            (match if #krate::__private::active() {
+                static __HOOKPOINT_SITE: #krate::__private::CallSite = #krate::__private::CallSite {
+                    method: #name,
+                    field: #field,
+                    file: ::core::file!(),
+                    line: #line,
+                };
+                #krate::__private::before_call(
+                    &__HOOKPOINT_SITE,
+                    #krate::__private::Erased::of(&#module),
+                    &[#(#krate::__private::Erased::of(&#inputs)),*],
+                )
+            } else {
+                #krate::__private::Before::Call(#krate::__private::CallToken::IDLE)
+            } {
+                #krate::__private::Before::Done(#result) => #result,
+                #krate::__private::Before::Call(#token) => #made,
+            })
+        };
+        let bound = before.bound.into_iter().rev().fold(asked, |inner, (name, expr)| {
+            quote! {
+                (match #expr {
+                    #[allow(unused_mut)]
+                    mut #name => #inner
+                })
+            }
+        });
+        syn::parse_quote!(#bound)
+    }
+}
+
+enum Module {
+    Receiver,
+    Argument,
+}
+
+/// What is evaluated before a module call.
+#[derive(Default)]
+struct Before {
+    bound: Vec<(Ident, Expr)>,
+}
+
+impl Before {
+    /// A receiver: the place it is based on is evaluated before, the place itself at the call.
+    fn place(&mut self, expr: &mut Expr, name: &str, rewriter: &mut Rewriter<'_>) {
+        if let Some(root) = impure_root(expr) {
+            rewriter.visit_expr_mut(root);
+            let name = Ident::new(name, Span::mixed_site());
+            let root = std::mem::replace(root, syn::parse_quote!(#name));
+            self.bound.push((name, root));
+        }
+    }
+
+    /// An argument, unless it is a place; a closure stays, since its type comes from the call.
+    fn argument(&mut self, expr: &mut Expr, number: usize, rewriter: &mut Rewriter<'_>) {
+        if is_pure(expr) {
+            return;
+        }
+        rewriter.visit_expr_mut(expr);
+        if !matches!(expr, Expr::Closure(_)) {
+            let name = format_ident!("__argument{number}", span = Span::mixed_site());
+            let whole = std::mem::replace(expr, syn::parse_quote!(#name));
+            self.bound.push((name, whole));
+        }
+    }
+}
+
+/// `norm` of `&self.blocks[0].norm`
+fn field_of(expr: &Expr) -> String {
+    match expr {
+        Expr::Field(field) => match &field.member {
+            Member::Named(name) => unraw(name),
+            Member::Unnamed(index) => index.index.to_string(),
+        },
+        Expr::Reference(reference) => field_of(&reference.expr),
+        Expr::Paren(inner) => field_of(&inner.expr),
+        Expr::Group(inner) => field_of(&inner.expr),
+        _ => String::new(),
+    }
+}
+
+/// The names that a pattern binds by value, taking their `mut` off: the rebinding has it.
+fn bindings(pattern: &mut Pat, found: &mut Vec<(Ident, Option<syn::token::Mut>)>) {
+    match pattern {
+        Pat::Ident(ident) => {
+            let name = ident.ident.to_string();
+            let plain = ident.by_ref.is_none() && ident.subpat.is_none();
+            if plain && !name.starts_with('_') && !starts_upper(&name) {
+                found.push((ident.ident.clone(), ident.mutability.take()));
+            }
+        }
+        Pat::Type(typed) => bindings(&mut typed.pat, found),
+        Pat::Paren(inner) => bindings(&mut inner.pat, found),
+        Pat::Tuple(tuple) => tuple.elems.iter_mut().for_each(|elem| bindings(elem, found)),
+        Pat::TupleStruct(tuple) => tuple.elems.iter_mut().for_each(|elem| bindings(elem, found)),
+        Pat::Slice(slice) => slice.elems.iter_mut().for_each(|elem| bindings(elem, found)),
+        Pat::Struct(fields) => fields.fields.iter_mut().for_each(|field| bindings(&mut field.pat, found)),
+        _ => {}
+    }
+}
+
+impl VisitMut for Rewriter<'_> {
+    fn visit_block_mut(&mut self, block: &mut Block) {
+        let mut stmts = Vec::with_capacity(block.stmts.len());
+        for mut stmt in std::mem::take(&mut block.stmts) {
+            self.visit_stmt_mut(&mut stmt);
+            let after = match &mut stmt {
+                Stmt::Local(local) => self.rebinding(local),
+                _ => Vec::new(),
+            };
+            stmts.push(stmt);
+            stmts.extend(after);
+        }
+        block.stmts = stmts;
+    }
+
+    fn visit_expr_mut(&mut self, expr: &mut Expr) {
+        if is_pure(expr) {
+            return;
+        }
+        let new = match expr {
+            Expr::MethodCall(call) if call.attrs.is_empty() => self.method_call(call),
+            Expr::Call(call) if call.attrs.is_empty() => self.function_call(call),
+            Expr::Binary(binary) if binary.attrs.is_empty() => self.binary(binary),
+            Expr::Assign(assign) => {
+                self.assignment(assign);
+                None
+            }
+            Expr::Macro(_) | Expr::Async(_) | Expr::Const(_) => None,
+            // A length must be a constant.
+            Expr::Repeat(repeat) => {
+                self.visit_expr_mut(&mut repeat.expr);
+                None
+            }
+            _ => {
+                visit_mut::visit_expr_mut(self, expr);
+                None
+            }
+        };
+        if let Some(new) = new {
+            *expr = new;
+        }
+    }
+
+    // Items inside a body keep to themselves, types and patterns hold no forward code.
+    fn visit_item_mut(&mut self, _: &mut syn::Item) {}
+    fn visit_type_mut(&mut self, _: &mut syn::Type) {}
+    fn visit_pat_mut(&mut self, _: &mut Pat) {}
+}
