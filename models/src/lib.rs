@@ -1,1 +1,28 @@
-//! Models that come with hookpoint.
+//! Models that come with [hookpoint], written as candle-transformers writes them and annotated with
+//! hookpoint's two macros. They show how a model is annotated, and every point of theirs can be read
+//! and changed:
+//!
+//! ```
+//! use candle_core::{Device, Module, Tensor};
+//! use hookpoint::prelude::*;
+//! use hookpoint_models::autoencoder::{AutoEncoder, Config};
+//!
+//! let config = Config { d_mlp: 4, dict_mult: 8, seed: 0 };
+//! let model = Hooked::new(AutoEncoder::new(&config, &Device::Cpu)?);
+//! let x = Tensor::new(&[[1f32, 2., 3., 4.]], &Device::Cpu)?;
+//!
+//! // `acts` is a binding inside `forward`: what the hidden units do.
+//! let (_, cache) = model.run_with_cache(":acts", |m| m.forward(&x))?;
+//! assert_eq!(cache[":acts"].dims(), [1, 32]);
+//!
+//! // With all of them off, what is left is the decoder's bias, which is zero.
+//! let run = model.plan().hook(":acts", |_, acts| Ok(Some(acts.zeros_like()?)))?.run(|m| m.forward(&x))?;
+//! assert_eq!(run.output.to_vec2::<f32>()?, [[0.; 4]]);
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
+//!
+//! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint.
+
+pub mod autoencoder;
+
+mod init;

@@ -122,8 +122,24 @@ fn copied(original: &Table, name: &str, ours: Option<&Path>) -> Result<Table> {
         let hookpoint = path_dependency(&ours.join("hookpoint"));
         dependencies.context("the dependencies of the original")?.insert("hookpoint".into(), hookpoint);
     }
+    remove_optional(&mut manifest);
     manifest.insert("lints".into(), lints().into());
     Ok(manifest)
+}
+
+/// Drops what is only compiled on demand (GPU kernels and the like), which nobody has downloaded. The
+/// features stay, since the source asks for them.
+fn remove_optional(manifest: &mut Table) {
+    if let Some(dependencies) = manifest.get_mut("dependencies").and_then(|table| table.as_table_mut()) {
+        dependencies.retain(|_, dependency| dependency.get("optional").is_none());
+    }
+    if let Some(features) = manifest.get_mut("features").and_then(|table| table.as_table_mut()) {
+        for (_, feature) in features.iter_mut() {
+            if let Some(parts) = feature.as_array_mut() {
+                parts.retain(|part| !part.as_str().is_some_and(|part| part.starts_with("dep:")));
+            }
+        }
+    }
 }
 
 /// More than what rustc says by itself, so that what the macros write is looked at closely.

@@ -20,19 +20,21 @@ use std::sync::OnceLock;
 use build::Build;
 use generate::Workspace;
 
-/// The annotated workspace and what became of its compilation, made once for all tests.
-fn built() -> &'static (Workspace, Build) {
-    static BUILT: OnceLock<(Workspace, Build)> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let workspace = Workspace::generate().expect("the workspace of the two copies");
-        let build = Build::run(&workspace).expect("cargo can be run");
-        (workspace, build)
-    })
+/// The two copies, written once for all tests.
+fn workspace() -> &'static Workspace {
+    static WORKSPACE: OnceLock<Workspace> = OnceLock::new();
+    WORKSPACE.get_or_init(|| Workspace::generate().expect("the workspace of the two copies"))
+}
+
+/// What became of their compilation.
+fn built() -> &'static Build {
+    static BUILT: OnceLock<Build> = OnceLock::new();
+    BUILT.get_or_init(|| Build::run(workspace()).expect("cargo can be run"))
 }
 
 #[test]
 fn all_annotated_models_compile_without_new_warnings() {
-    let (workspace, build) = built();
+    let (workspace, build) = (workspace(), built());
     println!("{}", workspace.summary());
     assert!(build.errors.is_empty(), "{}", build.errors_shown());
     let new = build.new_warnings();
@@ -42,7 +44,7 @@ fn all_annotated_models_compile_without_new_warnings() {
 
 #[test]
 fn nearly_all_module_calls_are_in_annotated_code() {
-    let (workspace, _) = built();
+    let workspace = workspace();
     let count = count::Count::of_folder(&workspace.annotated_models()).expect("the annotated source");
     println!("{count}");
     workspace.keep("calls.txt", &count.to_string()).expect("the report can be written");
@@ -51,7 +53,7 @@ fn nearly_all_module_calls_are_in_annotated_code() {
 
 #[test]
 fn models_compute_the_same_bits_idle_and_with_everything_cached() {
-    let (workspace, build) = built();
+    let (workspace, build) = (workspace(), built());
     assert!(build.errors.is_empty(), "{}", build.errors_shown());
     let report = report::Report::run(workspace, build).expect("the comparison runs");
     println!("{report}");

@@ -126,11 +126,10 @@ impl<'k> Rewriter<'k> {
         }
         let receiver = (*call.receiver).clone();
         let args: Vec<Expr> = call.args.iter().cloned().collect();
-        let shown = |expr: &&Expr| !matches!(expr, Expr::Closure(_));
         let (module, inputs): (Expr, Vec<Expr>) = match module {
-            Module::Receiver => (receiver, args.iter().filter(shown).cloned().collect()),
+            Module::Receiver => (receiver, args),
             Module::Argument => {
-                let module = args.first().filter(shown)?.clone();
+                let module = args.first().filter(|arg| !matches!(arg, Expr::Closure(_)))?.clone();
                 (module, std::iter::once(receiver).chain(args.into_iter().skip(1)).collect())
             }
         };
@@ -198,6 +197,7 @@ impl<'k> Rewriter<'k> {
     ) -> Expr {
         let krate = self.krate;
         let field = field_of(module);
+        let inputs = inputs.iter().flat_map(inputs_in);
         let line = quote_spanned!(call.span()=> ::core::line!());
         let token = Ident::new("__token", Span::mixed_site());
         let result = Ident::new("__result", Span::mixed_site());
@@ -277,6 +277,18 @@ impl Before {
             self.bound.push((name, whole));
         }
     }
+}
+
+/// What is shown of an argument: the places in it, which have a type of their own and are not moved
+/// by looking at them, and flags.
+fn inputs_in(argument: &Expr) -> Vec<Expr> {
+    if let Expr::Lit(literal) = argument {
+        let is_flag = matches!(literal.lit, syn::Lit::Bool(_));
+        return is_flag.then(|| argument.clone()).into_iter().collect();
+    }
+    let mut found = Vec::new();
+    operands(argument, &HashSet::new(), &mut found);
+    found.into_iter().map(|operand| operand.expr).collect()
 }
 
 /// `norm` of `&self.blocks[0].norm`

@@ -91,7 +91,6 @@ fn line(name: &str, plain: &Bits, runs: &Runs) -> Value {
         "values": values,
         "unreached": unreached,
         "cached": runs.cached,
-        "known": runs.scan.known_calls(),
         "unknown": runs.scan.unknown_calls(),
         "root_reached": dict.iter().next().is_some_and(|root| root.calls() > 0),
     })

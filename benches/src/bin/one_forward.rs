@@ -1,0 +1,46 @@
+//! One forward of one twin, for callgrind to count: `one_forward (tiny | gpt2) CONFIG`, where CONFIG is
+//! `plain`, `idle`, `cache-all` or any other configuration's name with dashes.
+//!
+//! Callgrind is to count what happens inside `counted`; `scripts/measure-overhead` tells it so.
+
+use anyhow::{bail, Result};
+use hookpoint_benches::{gpt2_sized, tiny_sized, Config};
+
+type Runner<'r> = Box<dyn Fn() -> hookpoint::Result<candle_core::Tensor> + 'r>;
+
+#[inline(never)]
+fn counted(run: &Runner<'_>) -> hookpoint::Result<candle_core::Tensor> {
+    // Not a tail call, which would leave this function before the run.
+    let output = std::hint::black_box(run)()?;
+    Ok(std::hint::black_box(output))
+}
+
+fn forward(run: &Runner<'_>, warm_up: bool) -> Result<()> {
+    // What is made once (thread pools, tables) is not a forward's cost.
+    if warm_up {
+        run()?;
+    }
+    let output = counted(run)?;
+    let sum = output.to_dtype(candle_core::DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+    println!("sum of the output: {sum}");
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let (model, config) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
+    let dashed = |config: &Config| config.name().replace(", ", "-").replace(' ', "-");
+    let Some(config) = Config::ALL.into_iter().find(|known| dashed(known) == config) else {
+        bail!("one_forward (tiny | gpt2) ({})", Config::ALL.iter().map(dashed).collect::<Vec<_>>().join(" | "));
+    };
+    match model.as_str() {
+        "tiny" => {
+            let subject = tiny_sized()?;
+            let counts = subject.counts()?;
+            println!("points: {} modules and parameters, {} in all", counts.modules, counts.all);
+            forward(&subject.runner(config)?, true)
+        }
+        "gpt2" => forward(&gpt2_sized()?.runner(config)?, false),
+        other => bail!("`{other}` is neither `tiny` nor `gpt2`"),
+    }
+}

@@ -1,0 +1,127 @@
+//! Compares every configuration with the plain twin, run by run.
+//!
+//! Machines are noisy over seconds, much less over microseconds. So the configurations alternate,
+//! each run beside one of the plain twin, and what is reported are medians of the ratios and
+//! differences within such pairs. A twin is also compared with itself: what that shows is noise.
+//!
+//! `ratios [tiny | gpt2 | index] [ROUNDS]`; without arguments, everything.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use candle_core::Module;
+use hookpoint::{AutoHook, Hooked};
+use hookpoint_benches::{gpt2_sized, tiny, tiny_sized, Config, Subject, Weights};
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let which = args.first().map(String::as_str);
+    let rounds = args.get(1).map(|rounds| rounds.parse()).transpose()?;
+    if which.is_none_or(|which| which == "tiny") {
+        // Some forwards to a sample, so that reading the clock does not matter.
+        compare(&tiny_sized()?, rounds.unwrap_or(4_000), 4)?;
+    }
+    if which.is_none_or(|which| which == "index") {
+        index(rounds.unwrap_or(200))?;
+    }
+    if which.is_none_or(|which| which == "gpt2") {
+        compare(&gpt2_sized()?, rounds.unwrap_or(15), 1)?;
+    }
+    Ok(())
+}
+
+/// Seconds that one of `times` calls takes.
+fn seconds<T>(times: usize, run: &dyn Fn() -> hookpoint::Result<T>) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..times {
+        std::hint::black_box(run()?);
+    }
+    Ok(start.elapsed().as_secs_f64() / times as f64)
+}
+
+fn compare<P, A>(subject: &Subject<P, A>, rounds: usize, forwards: usize) -> Result<()>
+where
+    P: Module,
+    A: Module + AutoHook,
+{
+    let counts = subject.counts()?;
+    println!(
+        "{}: {} modules and parameters, {} points with values; medians of {rounds} rounds",
+        subject.name, counts.modules, counts.all
+    );
+    println!(
+        "{:22} {:>12} {:>9} {:>9} {:>9} {:>10}",
+        "", "µs", "ratio", "quarter", "3 quart.", "ns a point"
+    );
+    let plain = subject.runner(Config::Plain)?;
+    let runners = Config::ALL.map(|config| subject.runner(config));
+    let mut samples: Vec<Vec<(f64, f64)>> = Config::ALL.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds + 1 {
+        for (runner, samples) in runners.iter().zip(&mut samples) {
+            let runner = runner.as_ref().map_err(Clone::clone)?;
+            // Who comes first alternates too.
+            let pair = if round % 2 == 0 {
+                let before = seconds(forwards, &*plain)?;
+                (before, seconds(forwards, &**runner)?)
+            } else {
+                let after = seconds(forwards, &**runner)?;
+                (seconds(forwards, &*plain)?, after)
+            };
+            // The first round warms up.
+            if round > 0 {
+                samples.push(pair);
+            }
+        }
+    }
+    for (config, samples) in Config::ALL.into_iter().zip(&samples) {
+        let of = |f: fn(&(f64, f64)) -> f64| quartiles(samples.iter().map(f).collect());
+        let (_, time, _) = of(|(_, own)| *own);
+        let (low, ratio, high) = of(|(plain, own)| own / plain);
+        let (_, more, _) = of(|(plain, own)| own - plain);
+        let points = match config {
+            Config::CacheAll | Config::RunWithCache => counts.modules,
+            _ => counts.all,
+        };
+        println!(
+            "{:22} {:12.2} {ratio:9.4} {low:9.4} {high:9.4} {:10.1}",
+            config.name(),
+            time * 1e6,
+            more * 1e9 / points as f64
+        );
+    }
+    println!();
+    Ok(())
+}
+
+/// How long a model of 1,002 points takes to be indexed.
+fn index(rounds: usize) -> Result<()> {
+    let model = tiny::annotated::Tiny::new(&Weights::default(), 250)?;
+    println!("index of {} points; medians of {rounds}", model.hook_dict().len());
+    let report = |what: &str, run: &dyn Fn() -> hookpoint::Result<()>| -> Result<()> {
+        let times: Result<Vec<f64>> = (0..rounds).map(|_| seconds(1, run)).collect();
+        let (low, median, high) = quartiles(times?);
+        println!("{what:22} {:12.2} µs ({:.2} .. {:.2})", median * 1e6, low * 1e6, high * 1e6);
+        Ok(())
+    };
+    report("first plan", &|| {
+        std::hint::black_box(Hooked::new(&model).plan().allow_unfired());
+        Ok(())
+    })?;
+    report("hook_dict", &|| {
+        std::hint::black_box(Hooked::new(&model).hook_dict());
+        Ok(())
+    })?;
+    report("first plan, cache **", &|| {
+        std::hint::black_box(Hooked::new(&model).plan().cache("**")?.allow_unfired());
+        Ok(())
+    })?;
+    println!();
+    Ok(())
+}
+
+/// The lower quartile, the median and the upper quartile.
+fn quartiles(mut samples: Vec<f64>) -> (f64, f64, f64) {
+    samples.sort_by(f64::total_cmp);
+    let at = |part: usize| samples.get(samples.len() * part / 4).copied().unwrap_or(f64::NAN);
+    (at(1), at(2), at(3))
+}

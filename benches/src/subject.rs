@@ -1,0 +1,108 @@
+//! A pair of twins with an input, and what each configuration does with them.
+
+use candle_core::{Device, Module, Tensor};
+use hookpoint::{AutoHook, Hooked, Kind, Result};
+
+use crate::{gpt2, tiny, Config, Weights};
+
+/// A pair of twins with the same weights, and an input.
+pub struct Subject<P, A> {
+    /// What reports call it.
+    pub name: &'static str,
+    /// The twin without macros.
+    pub plain: P,
+    /// The annotated twin.
+    pub hooked: Hooked<A>,
+    /// What both are given.
+    pub input: Tensor,
+    /// The one module that is cached and hooked.
+    module: &'static str,
+    /// The one value that is patched, and what with.
+    value: &'static str,
+    patch: Tensor,
+}
+
+/// The twins of the tiny model.
+pub type TinySized = Subject<tiny::plain::Tiny, tiny::annotated::Tiny>;
+/// The twins of the GPT-2-sized model.
+pub type Gpt2Sized = Subject<gpt2::plain::Gpt2, gpt2::annotated::Gpt2>;
+
+/// How many points a forward reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Modules and parameters: what `**` selects.
+    pub modules: usize,
+    /// All points: also arguments and bindings inside forward code.
+    pub all: usize,
+}
+
+/// Eight residual blocks of width 4, and one row.
+pub fn tiny_sized() -> Result<TinySized> {
+    let weights = Weights::default();
+    let plain = tiny::plain::Tiny::new(&weights, 8)?;
+    let annotated = tiny::annotated::Tiny::new(&weights, 8)?;
+    let input = weights.get("input", (1, tiny::WIDTH), 1.)?;
+    Subject::new("tiny", plain, annotated, input, "blocks.3", "blocks.3:hidden")
+}
+
+/// A transformer of the size of GPT-2 small, and 64 tokens.
+pub fn gpt2_sized() -> Result<Gpt2Sized> {
+    let weights = Weights::default();
+    let plain = gpt2::plain::Gpt2::new(&weights)?;
+    let annotated = gpt2::annotated::Gpt2::new(&weights)?;
+    let ids: Vec<u32> = (0..64).map(|i| i * 7919 % gpt2::VOCABULARY as u32).collect();
+    let input = Tensor::from_vec(ids, (1, 64), &Device::Cpu)?;
+    Subject::new("gpt2-sized", plain, annotated, input, "h.3.attn", "h.3:mid")
+}
+
+impl<P: Module, A: Module + AutoHook> Subject<P, A> {
+    fn new(
+        name: &'static str,
+        plain: P,
+        annotated: A,
+        input: Tensor,
+        module: &'static str,
+        value: &'static str,
+    ) -> Result<Self> {
+        let hooked = Hooked::new(annotated);
+        let (_, cache) = hooked.run_with_cache(value, |model| model.forward(&input))?;
+        let patch = cache.try_get(value)?.clone();
+        Ok(Self { name, plain, hooked, input, module, value, patch })
+    }
+
+    /// One forward under a configuration, to be called as often as one likes. Plans are made here, not
+    /// in the call.
+    pub fn runner(&self, config: Config) -> Result<Box<dyn Fn() -> Result<Tensor> + '_>> {
+        let plan = self.hooked.plan();
+        let plan = match config {
+            Config::Plain => return Ok(Box::new(|| Ok(self.plain.forward(&self.input)?))),
+            Config::Idle => return Ok(Box::new(|| self.hooked.run(|model| model.forward(&self.input)))),
+            Config::RunWithCache => {
+                return Ok(Box::new(|| {
+                    let (output, cache) =
+                        self.hooked.run_with_cache("**", |model| model.forward(&self.input))?;
+                    std::hint::black_box(cache);
+                    Ok(output)
+                }))
+            }
+            Config::CacheOne => plan.cache(self.module)?,
+            Config::CacheAll => plan.cache("**")?,
+            Config::CacheValues => plan.cache(["**", "**:*"])?,
+            Config::HookOne => plan.hook(self.module, |_, _| Ok(None))?,
+            Config::PatchOne => plan.patch(self.value, &self.patch)?,
+        };
+        Ok(Box::new(move || {
+            let run = plan.run(|model| model.forward(&self.input))?;
+            std::hint::black_box(run.cache);
+            Ok(run.output)
+        }))
+    }
+
+    /// Counts the points that one forward reaches.
+    pub fn counts(&self) -> Result<Counts> {
+        let scan = self.hooked.scan(|model| model.forward(&self.input))?;
+        let modules = scan.dict.iter().filter(|entry| entry.kind() != Kind::Value);
+        let modules = modules.map(|entry| entry.calls()).sum();
+        Ok(Counts { modules, all: scan.dict.iter().map(|entry| entry.calls()).sum() })
+    }
+}

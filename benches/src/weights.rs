@@ -1,0 +1,54 @@
+//! Weights that both twins share.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use candle_core::{Device, Result, Shape, Tensor};
+use candle_nn::{Embedding, LayerNorm, Linear};
+
+/// Numbers that look random and are the same every time. A weight is made when it is first asked for
+/// and handed out again after that, so that both twins read the same memory.
+#[derive(Default)]
+pub struct Weights {
+    made: RefCell<HashMap<String, Tensor>>,
+}
+
+impl Weights {
+    /// The weight of this name, uniform in `[-scale, scale)`.
+    pub fn get(&self, name: &str, shape: impl Into<Shape>, scale: f32) -> Result<Tensor> {
+        let mut made = self.made.borrow_mut();
+        if let Some(tensor) = made.get(name) {
+            return Ok(tensor.clone());
+        }
+        let shape = shape.into();
+        // Knuth's generator: quick enough for 124 million numbers under callgrind.
+        let mut state = made.len() as u64 + 1;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let unit = (state >> 40) as f32 / (1 << 24) as f32;
+            (2. * unit - 1.) * scale
+        };
+        let data: Vec<f32> = (0..shape.elem_count()).map(|_| next()).collect();
+        let tensor = Tensor::from_vec(data, shape, &Device::Cpu)?;
+        made.insert(name.to_string(), tensor.clone());
+        Ok(tensor)
+    }
+
+    /// A linear layer with a bias.
+    pub fn linear(&self, name: &str, from: usize, to: usize) -> Result<Linear> {
+        let scale = (from as f32).sqrt().recip();
+        let weight = self.get(&format!("{name}.weight"), (to, from), scale)?;
+        Ok(Linear::new(weight, Some(self.get(&format!("{name}.bias"), to, scale)?)))
+    }
+
+    /// A table of vectors.
+    pub fn embedding(&self, name: &str, count: usize, width: usize) -> Result<Embedding> {
+        Ok(Embedding::new(self.get(name, (count, width), 0.1)?, width))
+    }
+
+    /// A layer norm.
+    pub fn layer_norm(&self, name: &str, width: usize) -> Result<LayerNorm> {
+        let weight = self.get(&format!("{name}.weight"), width, 1.)?;
+        Ok(LayerNorm::new(weight, self.get(&format!("{name}.bias"), width, 0.1)?, 1e-5))
+    }
+}

@@ -1,0 +1,29 @@
+//! Random weights that a seed determines. Candle's generator on the CPU cannot be seeded.
+
+use candle_core::{Device, Result, Tensor};
+
+/// Numbers from a seed, the same on every machine (SplitMix64).
+pub struct Init(u64);
+
+impl Init {
+    /// Starts the sequence that belongs to `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A `[rows, columns]` tensor in f32 with numbers from -`bound` to `bound`, equally likely.
+    pub fn uniform(&mut self, rows: usize, columns: usize, bound: f32, device: &Device) -> Result<Tensor> {
+        // The upper 24 bits are as many as an f32 can hold.
+        let unit = |bits: u64| (bits >> 40) as f32 / (1u32 << 24) as f32;
+        let numbers = (0..rows * columns).map(|_| (2. * unit(self.next()) - 1.) * bound);
+        Tensor::from_iter(numbers, device)?.reshape((rows, columns))
+    }
+}
