@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use candle_core::Module;
-use criterion::{criterion_group, criterion_main, BatchSize, Criterion};
+use criterion::{criterion_group, criterion_main, BatchSize, Criterion, SamplingMode};
 use hookpoint::{AutoHook, Hooked};
 use hookpoint_benches::{gpt2_sized, tiny, tiny_sized, Config, Subject, Weights};
 
@@ -20,7 +20,7 @@ where
 {
     let mut group = c.benchmark_group(subject.name);
     group.sample_size(samples).warm_up_time(Duration::from_millis(500));
-    group.measurement_time(Duration::from_secs(seconds));
+    group.measurement_time(Duration::from_secs(seconds)).sampling_mode(SamplingMode::Flat);
     for config in Config::ALL {
         let run = subject.runner(config).unwrap();
         group.bench_function(config.name(), |b| b.iter(|| run().unwrap()));
@@ -29,11 +29,13 @@ where
 }
 
 fn on_tiny(c: &mut Criterion) {
+    // One thread for everything: a pool that is woken up for four numbers hides what is measured here.
+    std::env::set_var("RAYON_NUM_THREADS", "1");
     every_config(c, &tiny_sized().unwrap(), 50, 2);
 }
 
 fn on_gpt2(c: &mut Criterion) {
-    every_config(c, &gpt2_sized().unwrap(), 10, 3);
+    every_config(c, &gpt2_sized(64).unwrap(), 10, 3);
 }
 
 /// The index of a model of 1,002 points, made anew each time.

@@ -65,10 +65,9 @@ twins! {
             let c_fc = weights.linear(&format!("{name}.c_fc"), WIDTH, 4 * WIDTH)?;
             Ok(Self { c_fc, c_proj: weights.linear(&format!("{name}.c_proj"), 4 * WIDTH, WIDTH)? })
         }
-    }
 
-    impl Module for Mlp {
-        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        /// `x` is [batch, pos, width].
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
             // [batch, pos, 4 * width]
             let pre = self.c_fc.forward(x)?;
             let post = pre.gelu()?;
@@ -122,11 +121,9 @@ twins! {
                 ln_f: weights.layer_norm("ln_f", WIDTH)?,
             })
         }
-    }
 
-    impl Module for Gpt2 {
         /// `ids` are [batch, pos], the logits [batch, pos, vocabulary].
-        fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
             let pos = ids.dim(1)?;
             let future = |i: usize| (0..pos).map(move |j| if j > i { f32::NEG_INFINITY } else { 0. });
             let mask: Vec<f32> = (0..pos).flat_map(future).collect();

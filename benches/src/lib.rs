@@ -4,6 +4,16 @@
 //! and `annotated`. A [`Subject`] holds both twins with the same weights, and runs either under every
 //! [`Config`]. The criterion benchmark (`overhead`), the program that compares interleaved runs
 //! (`ratios`) and the one that is counted in instructions (`one_forward`) share all of this.
+//!
+//! ```
+//! use hookpoint_benches::{tiny_sized, Config};
+//!
+//! let tiny = tiny_sized()?;
+//! let plain = tiny.runner(Config::Plain)?()?;
+//! let cached = tiny.runner(Config::CacheAll)?()?;
+//! assert_eq!(plain.to_vec2::<f32>()?, cached.to_vec2::<f32>()?);
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
 
 mod config;
 mod subject;

@@ -27,6 +27,18 @@ pub type TinySized = Subject<tiny::plain::Tiny, tiny::annotated::Tiny>;
 /// The twins of the GPT-2-sized model.
 pub type Gpt2Sized = Subject<gpt2::plain::Gpt2, gpt2::annotated::Gpt2>;
 
+/// The twins have a `forward` of their own, and no trait in common.
+macro_rules! modules {
+    ($($ty:ty),*) => { $(
+        impl Module for $ty {
+            fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+                <$ty>::forward(self, x)
+            }
+        }
+    )* };
+}
+modules!(tiny::plain::Tiny, tiny::annotated::Tiny, gpt2::plain::Gpt2, gpt2::annotated::Gpt2);
+
 /// How many points a forward reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
@@ -45,13 +57,13 @@ pub fn tiny_sized() -> Result<TinySized> {
     Subject::new("tiny", plain, annotated, input, "blocks.3", "blocks.3:hidden")
 }
 
-/// A transformer of the size of GPT-2 small, and 64 tokens.
-pub fn gpt2_sized() -> Result<Gpt2Sized> {
+/// A transformer of the size of GPT-2 small, and so many tokens.
+pub fn gpt2_sized(tokens: u32) -> Result<Gpt2Sized> {
     let weights = Weights::default();
     let plain = gpt2::plain::Gpt2::new(&weights)?;
     let annotated = gpt2::annotated::Gpt2::new(&weights)?;
-    let ids: Vec<u32> = (0..64).map(|i| i * 7919 % gpt2::VOCABULARY as u32).collect();
-    let input = Tensor::from_vec(ids, (1, 64), &Device::Cpu)?;
+    let ids: Vec<u32> = (0..tokens).map(|i| i * 7919 % gpt2::VOCABULARY as u32).collect();
+    let input = Tensor::from_vec(ids, (1, tokens as usize), &Device::Cpu)?;
     Subject::new("gpt2-sized", plain, annotated, input, "h.3.attn", "h.3:mid")
 }
 

@@ -25,10 +25,9 @@ twins! {
             let down = weights.linear(&format!("{number}.down"), WIDTH, WIDTH)?;
             Ok(Self { up, down, scale: weights.get(&format!("{number}.scale"), WIDTH, 1.)? })
         }
-    }
 
-    impl Module for Block {
-        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        /// `x` is [batch, width].
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
             let hidden = self.up.forward(x)?.relu()?;
             let change = self.down.forward(&hidden)?;
             let scaled = change.broadcast_mul(&self.scale)?;
@@ -48,10 +47,9 @@ twins! {
             let blocks = (0..blocks).map(|number| Block::new(weights, number)).collect::<Result<_>>()?;
             Ok(Self { blocks, head: weights.linear("head", WIDTH, WIDTH)? })
         }
-    }
 
-    impl Module for Tiny {
-        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        /// `x` is [batch, width].
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
             let mut x = x.clone();
             for block in &self.blocks {
                 x = block.forward(&x)?;

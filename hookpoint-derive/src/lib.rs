@@ -3,7 +3,9 @@
 //!
 //! Use them through `hookpoint`, which re-exports them with the runtime that their output calls:
 //!
-//! ```ignore
+//! ```
+//! use candle_core::{Device, Module, Result, Tensor};
+//! use candle_nn::Linear;
 //! use hookpoint::prelude::*;
 //!
 //! #[derive(AutoHook)]
@@ -16,6 +18,14 @@
 //!         self.down.forward(&hidden)
 //!     }
 //! }
+//!
+//! # fn main() -> hookpoint::Result<()> {
+//! # let linear = |i, o| Tensor::randn(0f32, 1., (o, i), &Device::Cpu).map(|w| Linear::new(w, None));
+//! let model = Hooked::new(Mlp { up: linear(4, 8)?, down: linear(8, 4)? });
+//! let x = Tensor::randn(0f32, 1., (1, 4), &Device::Cpu)?;
+//! let (_, cache) = model.run_with_cache(["**", ":hidden"], |m| m.forward(&x))?;
+//! assert_eq!(cache.keys().collect::<Vec<_>>(), ["up", ":hidden", "down", ""]);
+//! # Ok(()) }
 //! ```
 //!
 //! Each macro reads the syntax into a tree of its own (`read`), reports everything that is wrong with
@@ -25,6 +35,9 @@ mod derive;
 mod instrument;
 mod krate;
 mod problems;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;
 
 use proc_macro::TokenStream;
 
@@ -37,6 +50,33 @@ use proc_macro::TokenStream;
 /// * `#[hook(name = "attn")]` on a field gives its path another name.
 /// * `#[hook(crate = "path::to::hookpoint")]` on the type says where hookpoint is, in the rare case
 ///   that it cannot be found in the manifest.
+///
+/// ```
+/// use candle_nn::{Dropout, Linear};
+/// use hookpoint::prelude::*;
+///
+/// #[derive(AutoHook)]
+/// struct Block {
+///     #[hook(name = "fc")]
+///     linear: Linear,
+///     #[hook(skip)]
+///     dropout: Dropout,
+///     width: usize,
+/// }
+///
+/// #[derive(AutoHook)]
+/// struct Model { blocks: Vec<Block>, head: Option<Linear> }
+///
+/// # use candle_core::{DType, Device, Tensor};
+/// # let linear = || Tensor::zeros((4, 4), DType::F32, &Device::Cpu).map(|w| Linear::new(w, None));
+/// # let block = |width| Ok::<_, candle_core::Error>(Block { linear: linear()?, dropout: Dropout::new(0.), width });
+/// let model = Model { blocks: vec![block(4)?, block(4)?], head: None };
+/// # let _ = model.blocks.iter().map(|block| (&block.dropout, block.width)).count();
+/// let dict = model.hook_dict();
+/// let names: Vec<&str> = dict.keys().collect();
+/// assert_eq!(names, ["", "blocks.0", "blocks.0.fc", "blocks.1", "blocks.1.fc"]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
 #[proc_macro_derive(AutoHook, attributes(hook))]
 pub fn derive_auto_hook(input: TokenStream) -> TokenStream {
     derive::auto_hook(input.into()).into()
@@ -44,7 +84,9 @@ pub fn derive_auto_hook(input: TokenStream) -> TokenStream {
 
 /// Makes the tensors inside a struct visible that a forward method takes or returns.
 ///
-/// `#[hook(skip)]` on a field leaves it out, `#[hook(name = "..")]` gives it another name.
+/// `#[hook(skip)]` on a field leaves it out, `#[hook(name = "..")]` gives it another name. Fields that
+/// hold no tensors need nothing. Where the struct is also `Clone`, a copy of it can be read with
+/// `ActivationCache::get_any`. The documentation of the trait has an example.
 #[proc_macro_derive(HookValue, attributes(hook))]
 pub fn derive_hook_value(input: TokenStream) -> TokenStream {
     derive::hook_value(input.into()).into()
@@ -57,6 +99,41 @@ pub fn derive_hook_value(input: TokenStream) -> TokenStream {
 /// * Only methods with `self` are touched. Constructors, `async` and `const` functions are not.
 /// * `#[hook(skip)]` on a method leaves it alone.
 /// * The code computes what it computed before; signatures stay as they are.
+/// * A method `forward*` is a call of the module: its arguments are `path:in`, its result `path`. Any
+///   other method is a value of the module, `path:method`, and so is what it binds, `path:method.name`.
+/// * What stands inside a macro, as in `vec![..]`, or in a nested function, is left alone.
+///
+/// ```
+/// use candle_core::{Device, Tensor};
+/// use hookpoint::prelude::*;
+///
+/// #[auto_hook]
+/// mod model {
+///     use candle_core::{Result, Tensor};
+///
+///     pub struct Norm { pub eps: f64 }
+///
+///     impl Norm {
+///         fn variance(&self, x: &Tensor) -> Result<Tensor> {
+///             let squared = x.sqr()?;
+///             squared.mean_keepdim(1)
+///         }
+///
+///         pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///             let scale = (self.variance(x)? + self.eps)?.sqrt()?;
+///             x.broadcast_div(&scale)
+///         }
+///     }
+/// }
+///
+/// let norm = Hooked::new(model::Norm { eps: 0. });
+/// let x = Tensor::new(&[[3f32, 4.]], &Device::Cpu)?;
+/// let wanted = [":variance", ":variance.squared", ":scale", ""];
+/// let (_, cache) = norm.run_with_cache(wanted, |m| m.forward(&x))?;
+/// assert_eq!(cache.keys().collect::<Vec<_>>(), [":variance.squared", ":variance", ":scale", ""]);
+/// assert_eq!(cache[":variance"].to_vec2::<f32>()?, [[12.5]]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[proc_macro_attribute]
 pub fn auto_hook(args: TokenStream, item: TokenStream) -> TokenStream {
     instrument::auto_hook(args.into(), item.into()).into()

@@ -11,6 +11,27 @@ use std::sync::Arc;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The one error type of the crate: a [kind](ErrorKind) with fields, cheap to clone.
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// use hookpoint::{Error, ErrorKind};
+///
+/// let Err(error) = model.plan().cache("dwn") else { unreachable!() };
+/// match error.kind() {
+///     ErrorKind::NoMatch { pattern, nearest } => {
+///         assert_eq!(pattern, "dwn");
+///         assert_eq!(nearest[0], "down");
+///     }
+///     other => panic!("{other}"),
+/// }
+///
+/// // A hook fails in the middle of candle code; its error arrives as it was, with the point's name.
+/// let plan = model.plan().hook("up", |_, _| Err(Error::msg("enough")))?;
+/// let error = plan.run(|m| m.forward(&x)).unwrap_err();
+/// assert_eq!(error.to_string(), "the hook at `up` failed: enough");
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Error(Arc<ErrorKind>);
 
@@ -39,12 +60,17 @@ pub enum ErrorKind {
         nearest: Vec<String>,
     },
     /// A request selected points, but none of them was reached during the run.
-    #[error("{request} never fired during the run: none of the points it selects was reached ({})\n  ask for a point that this input reaches, or say `.allow_unfired()` if that may happen", some_of(points))]
+    #[error(
+        "{request} never fired during the run: none of the points it selects was reached ({})\n  {remedy}",
+        some_of(points)
+    )]
     Unfired {
         /// The request, as in `cache("a.b")`.
         request: String,
         /// The points it selects.
         points: Vec<String>,
+        /// What to do.
+        remedy: String,
     },
     /// A tensor does not fit the place it is meant for.
     #[error("{what} of shape {found:?} does not fit `{point}`, which has shape {expected:?}\n  {remedy}")]
@@ -132,6 +158,16 @@ pub enum ErrorKind {
         /// What the hook returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The model failed after modules were replaced without being run, by patches whose shape could
+    /// not be checked.
+    #[error("the model failed after {} had been replaced without being run\n  \
+             the patch has the shape of the input; if the output has another one, give the patch that\n  {source}", some_of(points))]
+    UncheckedPatch {
+        /// The modules that were replaced.
+        points: Vec<String>,
+        /// How the model failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The operation does not apply here.
     #[error("{message}")]
     Unsupported {
@@ -204,15 +240,34 @@ impl Error {
         ErrorKind::Unsupported { message: message.to_string() }.into()
     }
 
+    /// Any other error, for hooks that fail with one of their own: `.map_err(Error::other)?`.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::from_boxed(error.into())
+    }
+
+    /// Takes a [`hookpoint::Error`](Error) out of whatever carried it: anyhow, with any context, or
+    /// candle; what is neither becomes [`ErrorKind::Model`].
     pub(crate) fn from_boxed(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
-        match error.downcast::<Error>() {
-            Ok(own) => *own,
-            Err(other) => match other.downcast::<candle_core::Error>() {
-                Ok(candle) => Self::recover(*candle),
-                Err(other) => ErrorKind::Model(other).into(),
-            },
+        if let Some(own) = carried(&*error) {
+            return own.clone();
+        }
+        match error.downcast::<candle_core::Error>() {
+            Ok(candle) => Self::recover(*candle),
+            Err(other) => ErrorKind::Model(other).into(),
         }
     }
+}
+
+fn carried<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let candle = || error.downcast_ref::<candle_core::Error>().and_then(find);
+        if let Some(own) = error.downcast_ref::<Error>().or_else(candle) {
+            return Some(own);
+        }
+        next = error.source();
+    }
+    None
 }
 
 fn wrap(error: Error) -> candle_core::Error {

@@ -9,7 +9,7 @@ use candle_core::Tensor;
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
 use crate::plan::{execute, BoxedError, Plan};
-use crate::run::{Dispatch, Finished, HookCtx, Mode, Shapes, UnknownCall};
+use crate::run::{Dispatch, Finished, HookCtx, Learned, Mode, SeenCall};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
 
@@ -18,17 +18,34 @@ use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
 /// It owns the model in a box, so that its parts stay where they are while the `Hooked` itself may be
 /// moved: into a `Vec`, to another thread. Everything that a run does ends with that run; two threads
 /// can run one `Hooked` with different hooks at the same time.
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let (output, cache) = model.run_with_cache("up", |m| m.forward(&x))?;
+/// assert_eq!(cache["up"].to_vec2::<f32>()?, [[1., -2.]]);
+/// assert_eq!(output.to_vec2::<f32>()?, [[1., 0.]]);
+///
+/// // It derefs to the model, which can be used as if there were no hooks.
+/// assert_eq!(model.forward(&x)?.to_vec2::<f32>()?, [[1., 0.]]);
+///
+/// // A model that must stay where it is can be borrowed.
+/// let mlp: Mlp = model.into_inner();
+/// let borrowed = Hooked::new(&mlp);
+/// assert_eq!(borrowed.hook_dict().keys().collect::<Vec<_>>(), ["", "up", "down"]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 pub struct Hooked<M> {
     model: Box<M>,
     /// The index of the model, made when first needed and dropped when the model may have changed.
     tree: Mutex<Option<Arc<Tree>>>,
-    shapes: Shapes,
+    learned: Learned,
 }
 
 impl<M: AutoHook> Hooked<M> {
     /// Takes a model, or a reference to one.
     pub fn new(model: M) -> Self {
-        Self { model: Box::new(model), tree: Mutex::default(), shapes: Shapes::default() }
+        Self { model: Box::new(model), tree: Mutex::default(), learned: Learned::default() }
     }
 
     /// Gives the model back.
@@ -51,7 +68,7 @@ impl<M: AutoHook> Hooked<M> {
         Plan::new(self)
     }
 
-    /// Runs the model.
+    /// Runs the model without hooks. Errors that candle code carried come out as what they were.
     pub fn run<T, E, F>(&self, f: F) -> Result<T>
     where
         F: FnOnce(&M) -> std::result::Result<T, E>,
@@ -60,13 +77,13 @@ impl<M: AutoHook> Hooked<M> {
         f(&self.model).map_err(|error| Error::from_boxed(error.into()))
     }
 
-    /// Runs a model whose forward takes `&mut self`.
+    /// As [`run`](Self::run), for models whose forward takes `&mut self`.
     pub fn run_mut<T, E, F>(&mut self, f: F) -> Result<T>
     where
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        f(self).map_err(|error| Error::from_boxed(error.into()))
+        f(self.parts_mut().0).map_err(|error| Error::from_boxed(error.into()))
     }
 
     /// Runs the model and keeps the values at the points that the patterns select.
@@ -93,7 +110,17 @@ impl<M: AutoHook> Hooked<M> {
         Ok((run.output, run.cache))
     }
 
-    /// Runs the model with hooks, given as pairs of a pattern and a hook.
+    /// Runs the model with hooks, given as pairs of a pattern and a hook. Hooks of different types
+    /// are added to a [`plan`](Self::plan) one by one.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let double = |_: &HookCtx<'_>, x: &Tensor| Ok(Some((x * 2.)?));
+    /// let output = model.run_with_hooks([("up", double), ("down", double)], |m| m.forward(&x))?;
+    /// assert_eq!(output.to_vec2::<f32>()?, [[4., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
     pub fn run_with_hooks<T, E, F, P, H>(&self, hooks: impl IntoIterator<Item = (P, H)>, f: F) -> Result<T>
     where
         P: IntoPatterns,
@@ -117,7 +144,7 @@ impl<M: AutoHook> Hooked<M> {
     {
         let tree = self.tree();
         let dispatch = Dispatch::new(&tree, &[]);
-        let finished = execute(&tree, &dispatch, &[], Mode::Scan, &self.shapes, || f(&self.model))?;
+        let finished = execute(&tree, &dispatch, &[], Mode::Scan, &self.learned, || f(&self.model))?;
         Scan::new(&tree, finished)
     }
 
@@ -129,8 +156,8 @@ impl<M: AutoHook> Hooked<M> {
     {
         let tree = self.tree();
         let dispatch = Dispatch::new(&tree, &[]);
-        let (model, shapes) = self.parts_mut();
-        let finished = execute(&tree, &dispatch, &[], Mode::Scan, shapes, || f(model))?;
+        let (model, learned) = self.parts_mut();
+        let finished = execute(&tree, &dispatch, &[], Mode::Scan, learned, || f(model))?;
         Scan::new(&tree, finished)
     }
 
@@ -140,9 +167,9 @@ impl<M: AutoHook> Hooked<M> {
     }
 
     /// The model to be changed, after which its index is made anew.
-    pub(crate) fn parts_mut(&mut self) -> (&mut M, &Shapes) {
+    pub(crate) fn parts_mut(&mut self) -> (&mut M, &Learned) {
         *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
-        (&mut self.model, &self.shapes)
+        (&mut self.model, &self.learned)
     }
 }
 
@@ -157,6 +184,7 @@ impl<M> Deref for Hooked<M> {
 impl<M> DerefMut for Hooked<M> {
     fn deref_mut(&mut self) -> &mut M {
         *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.learned.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         &mut self.model
     }
 }
@@ -179,7 +207,7 @@ pub(crate) mod sealed {
         #[allow(private_interfaces)]
         fn tree(&self) -> Arc<Tree>;
         #[allow(private_interfaces)]
-        fn shapes(&self) -> &Shapes;
+        fn learned(&self) -> &Learned;
     }
 }
 
@@ -195,15 +223,32 @@ macro_rules! access {
                 Hooked::tree(self)
             }
             #[allow(private_interfaces)]
-            fn shapes(&self) -> &Shapes {
-                &self.shapes
+            fn learned(&self) -> &Learned {
+                &self.learned
             }
         }
     )* };
 }
 access!(&Hooked<M>, &mut Hooked<M>);
 
-/// What [`Hooked::scan`] has seen.
+/// What [`Hooked::scan`] has seen: every point that a run can be asked for, and what it missed.
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let scan = model.scan(|m| m.forward(&x))?;
+/// assert_eq!(
+///     scan.dict.keys().collect::<Vec<_>>(),
+///     ["", ":x", ":hidden", "up", "up:in", "down", "down:in"],
+/// );
+/// let hidden = scan.dict.get(":hidden").map(|entry| (entry.shape(), entry.calls()));
+/// assert_eq!(hidden, Some((Some([1, 2].as_slice()), 1)));
+///
+/// // All points were reached, and no module was called that is not a point.
+/// assert_eq!(scan.unreached().count(), 0);
+/// assert!(scan.unknown_calls().is_empty());
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Scan<T> {
@@ -211,7 +256,8 @@ pub struct Scan<T> {
     pub output: T,
     /// Every point, and at those that were reached what was seen there.
     pub dict: HookDict,
-    unknown: Vec<UnknownCall>,
+    known: Vec<SeenCall>,
+    unknown: Vec<SeenCall>,
 }
 
 impl<T> Scan<T> {
@@ -224,7 +270,7 @@ impl<T> Scan<T> {
             }
         }
         let output = output.ok_or_else(|| Error::msg("the run ended without an output"))?;
-        Ok(Self { output, dict, unknown: finished.unknown })
+        Ok(Self { output, dict, known: finished.known, unknown: finished.unknown })
     }
 
     /// The modules and parameters that the run did not reach.
@@ -232,13 +278,23 @@ impl<T> Scan<T> {
         self.dict.iter().filter(|entry| entry.calls() == 0)
     }
 
+    /// The places in the source where a module of the model was called, as `file:line: method`.
+    pub fn known_calls(&self) -> Vec<String> {
+        shown(&self.known)
+    }
+
     /// Calls of modules that the model's points do not include, as `file:line: method`: their type
     /// lacks the derive, or they are not part of the model.
     pub fn unknown_calls(&self) -> Vec<String> {
-        let text = |call: &UnknownCall| format!("{}:{}: {}", call.file, call.line, call.method);
-        let mut calls: Vec<String> = self.unknown.iter().map(text).collect();
-        calls.sort();
-        calls.dedup();
-        calls
+        shown(&self.unknown)
     }
+}
+
+/// Call sites in order, each once.
+fn shown(calls: &[SeenCall]) -> Vec<String> {
+    let text = |call: &SeenCall| format!("{}:{}: {}", call.file, call.line, call.method);
+    let mut calls: Vec<String> = calls.iter().map(text).collect();
+    calls.sort();
+    calls.dedup();
+    calls
 }

@@ -12,10 +12,10 @@ use crate::hooked::{Access, Hooked};
 use crate::pattern::Pattern;
 use crate::raw::with_run;
 use crate::run::{
-    select_nodes, Action, CacheOptions, Dispatch, Finished, HookCtx, Mode, Request, RunState, Shapes,
+    select_nodes, Action, CacheOptions, Dispatch, Finished, HookCtx, Learned, Mode, Request, RunState,
 };
 use crate::select::IntoPatterns;
-use crate::tree::{AutoHook, Tree};
+use crate::tree::{AutoHook, Kind, Node, Tree};
 
 /// Any error that converts: candle's, anyhow's, our own.
 pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -29,6 +29,28 @@ pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// At one point hooks act first, in the order in which they were added, then patches, then the cache,
 /// which so holds what the model went on with.
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let five = Tensor::new(&[5f32], &Device::Cpu)?;
+/// let plan = model
+///     .plan()
+///     .cache(":hidden")?
+///     .patch("up[:, 0]", &five)?
+///     .hook("down", |_, x| Ok(Some((x * 2.)?)))?;
+///
+/// let run = plan.run(|m| m.forward(&x))?;
+/// assert_eq!(run.cache[":hidden"].to_vec2::<f32>()?, [[5., 0.]]);
+/// assert_eq!(run.output.to_vec2::<f32>()?, [[10., 0.]]);
+///
+/// // The same plan, another input.
+/// let run = plan.run(|m| m.forward(&x.neg()?))?;
+/// assert_eq!(run.output.to_vec2::<f32>()?, [[10., 4.]]);
+/// let fired: Vec<_> = run.fired().collect();
+/// assert_eq!(fired, [(r#"cache(":hidden")"#, 1), (r#"patch("up[:, 0]")"#, 1), (r#"hook("down")"#, 1)]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[must_use = "a plan does nothing until it is run"]
 pub struct Plan<'a, M, H = &'a Hooked<M>> {
     hooked: H,
@@ -49,12 +71,19 @@ pub struct Run<T> {
     /// What the plan's caches have kept.
     pub cache: ActivationCache,
     fired: Vec<(String, usize)>,
+    skipped: Vec<Arc<str>>,
 }
 
 impl<T> Run<T> {
     /// The plan's requests in order, as in `cache("blocks.*")`, with how often each has fired.
     pub fn fired(&self) -> impl Iterator<Item = (&str, usize)> {
         self.fired.iter().map(|(request, times)| (request.as_str(), *times))
+    }
+
+    /// The modules that did not run, because their whole output was patched and nothing inside them was
+    /// wanted.
+    pub fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.skipped.iter().map(|name| &**name)
     }
 }
 
@@ -72,12 +101,13 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Ok(())
     }
 
-    /// Keeps the values at the points that the patterns select.
+    /// Keeps the values at the points that the patterns select. With an index, only that part is kept,
+    /// under a name that ends in the index.
     pub fn cache(self, patterns: impl IntoPatterns) -> Result<Self> {
         self.cache_with(patterns, CacheOptions::new())
     }
 
-    /// Keeps them on another device or in another dtype.
+    /// As [`cache`](Self::cache), on another device or in another dtype.
     pub fn cache_with(mut self, patterns: impl IntoPatterns, options: CacheOptions) -> Result<Self> {
         for pattern in patterns.into_patterns()? {
             self.request(pattern, Action::Cache(options.clone()))?;
@@ -87,6 +117,25 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
 
     /// Calls `hook` with every value at the selected points. It may return a tensor of the same
     /// shape, with which the model then goes on; `None` leaves the value as it is.
+    ///
+    /// With an index the hook sees that part, and what it returns is put into its place. With `*` in the
+    /// index it is called once for each element; every call sees the value from before these changes.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let seen = std::cell::RefCell::new(Vec::new());
+    /// let plan = model
+    ///     .plan()
+    ///     .hook(["up", "down"], |ctx, _| {
+    ///         seen.borrow_mut().push(ctx.path().to_string());
+    ///         Ok(None)
+    ///     })?
+    ///     .hook("up[:, 1]", |_, part| Ok(Some((part * -1.)?)))?;
+    /// assert_eq!(plan.run(|m| m.forward(&x))?.output.to_vec2::<f32>()?, [[1., 2.]]);
+    /// assert_eq!(*seen.borrow(), ["up", "down"]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
     pub fn hook<F>(mut self, patterns: impl IntoPatterns, hook: F) -> Result<Self>
     where
         F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a,
@@ -99,7 +148,30 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     }
 
     /// Replaces the value, or with an index a part of it, by `tensor`. Without an index the shapes
-    /// must be equal; with one, the tensor may broadcast over the part.
+    /// must be equal; with one, the tensor may broadcast over the part. A tensor of another float type
+    /// or on another device is converted; integers in the place of floats are an error.
+    ///
+    /// A module whose whole output is replaced does not run, if nothing inside it is wanted, no hook
+    /// wants its own output, and the shape that its output would have is known: from the kind of layer,
+    /// from an earlier run, or because the patch has the shape of the input. Where the shape is not
+    /// known, the module runs, and the patch is checked against its output.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let patch = Tensor::new(&[[3f32, 4.]], &Device::Cpu)?;
+    /// let run = model.plan().patch("up", &patch)?.run(|m| m.forward(&x))?;
+    /// assert_eq!(run.output.to_vec2::<f32>()?, [[3., 4.]]);
+    ///
+    /// // One number for the whole of the second column.
+    /// let nine = Tensor::new(9f32, &Device::Cpu)?;
+    /// let run = model.plan().patch("down[:, 1]", &nine)?.run(|m| m.forward(&x))?;
+    /// assert_eq!(run.output.to_vec2::<f32>()?, [[1., 9.]]);
+    ///
+    /// // Without an index nothing is broadcast.
+    /// assert!(model.plan().patch("down", &nine)?.run(|m| m.forward(&x)).is_err());
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
     pub fn patch(mut self, patterns: impl IntoPatterns, tensor: &Tensor) -> Result<Self> {
         for pattern in patterns.into_patterns()? {
             self.request(pattern, Action::Patch(tensor.clone()))?;
@@ -115,7 +187,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Ok(self)
     }
 
-    /// Lets requests pass that a run does not reach.
+    /// Lets requests pass that a run does not reach. Without this they are an error.
     pub fn allow_unfired(mut self) -> Self {
         self.allow_unfired = true;
         self
@@ -132,14 +204,32 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     }
 
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
+    ///
+    /// The run is ended by an error that passes through the forward code, so that code must not swallow
+    /// errors. A request without a call number counts its first call; ask for `path#2` to wait for the
+    /// third.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let finished = std::cell::Cell::new(false);
+    /// let cache = model.plan().cache("up")?.collect(|m| {
+    ///     let output = m.forward(&x)?;
+    ///     finished.set(true);
+    ///     Ok::<_, hookpoint::Error>(output)
+    /// })?;
+    /// assert_eq!(cache["up"].to_vec2::<f32>()?, [[1., -2.]]);
+    /// assert!(!finished.get());
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
     pub fn collect<T, E, F>(&self, f: F) -> Result<ActivationCache>
     where
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
         check_collects(&self.requests)?;
-        let (_, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        Ok(finished_run(&self.requests, &self.tree, self.allow_unfired, (Some(()), finished))?.cache)
+        let (output, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
+        collected(&self.requests, &self.tree, self.allow_unfired, (output, finished))
     }
 
     fn go<T, E: Into<BoxedError>>(
@@ -148,7 +238,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         f: impl FnOnce() -> std::result::Result<T, E>,
     ) -> Result<(Option<T>, Finished)> {
         let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
-        execute(&self.tree, dispatch, &self.requests, mode, self.hooked.shapes(), f)
+        execute(&self.tree, dispatch, &self.requests, mode, self.hooked.learned(), f)
     }
 }
 
@@ -170,8 +260,8 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         check_collects(&self.requests)?;
-        let (_, finished) = self.go_mut(Mode::UntilCollected, f)?;
-        Ok(finished_run(&self.requests, &self.tree, self.allow_unfired, (Some(()), finished))?.cache)
+        let (output, finished) = self.go_mut(Mode::UntilCollected, f)?;
+        collected(&self.requests, &self.tree, self.allow_unfired, (output, finished))
     }
 
     fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<(Option<T>, Finished)>
@@ -181,8 +271,8 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
     {
         self.follow_model()?;
         let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
-        let (model, shapes) = self.hooked.parts_mut();
-        execute(&self.tree, dispatch, &self.requests, mode, shapes, || f(model))
+        let (model, learned) = self.hooked.parts_mut();
+        execute(&self.tree, dispatch, &self.requests, mode, learned, || f(model))
     }
 
     /// The last run may have changed the model. State that came or went is followed; other modules
@@ -218,19 +308,33 @@ pub(crate) fn execute<T, E: Into<BoxedError>>(
     dispatch: &Dispatch,
     requests: &[Request<'_>],
     mode: Mode,
-    shapes: &Shapes,
+    learned: &Learned,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
-    let state = RunState::new(tree, dispatch, requests, mode, shapes);
+    let state = RunState::new(tree, dispatch, requests, mode, learned);
     let result = with_run(&state, f);
     let stopped = state.is_stopped();
+    state.keep_lessons(result.is_err() && !stopped);
     let (error, finished) = state.into_error();
     match (error, result) {
         // What the run itself found wrong says more than what the model made of it.
         (Some(error), _) => Err(error),
         (None, Ok(output)) => Ok((Some(output), finished)),
         (None, Err(_)) if stopped => Ok((None, finished)),
-        (None, Err(error)) => Err(Error::from_boxed(error.into())),
+        (None, Err(error)) => Err(explained(Error::from_boxed(error.into()), tree, &finished)),
+    }
+}
+
+/// A model that fails after one of its modules was replaced without being run fails because of that,
+/// most of the time.
+fn explained(error: Error, tree: &Tree, finished: &Finished) -> Error {
+    let on_trust = finished.skipped.iter().filter(|skipped| skipped.trusted);
+    let points: Vec<String> = on_trust.map(|skipped| tree.name(skipped.node).to_string()).collect();
+    match error.kind() {
+        ErrorKind::Candle(_) | ErrorKind::Model(_) if !points.is_empty() => {
+            ErrorKind::UncheckedPatch { points, source: Box::new(error) }.into()
+        }
+        _ => error,
     }
 }
 
@@ -240,16 +344,58 @@ fn finished_run<T>(
     allow_unfired: bool,
     (output, finished): (Option<T>, Finished),
 ) -> Result<Run<T>> {
-    let mut unfired = requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
-    if let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) {
-        let name = |id: &u32| match request.pattern.value() {
-            Some(value) => format!("{}:{value}", tree.name(*id)),
-            None => tree.name(*id).to_string(),
-        };
-        let points = request.nodes.iter().map(name).collect();
-        return Err(ErrorKind::Unfired { request: request.describe(), points }.into());
-    }
+    check_fired(requests, tree, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
     let fired = requests.iter().map(Request::describe).zip(finished.fired).collect();
-    Ok(Run { output, cache: ActivationCache::of_captures(finished.captures), fired })
+    let skipped = finished.skipped.iter().map(|skipped| tree.name(skipped.node)).collect();
+    Ok(Run { output, cache: ActivationCache::of_captures(finished.captures), fired, skipped })
+}
+
+fn collected<T>(
+    requests: &[Request<'_>],
+    tree: &Tree,
+    allow_unfired: bool,
+    (output, finished): (Option<T>, Finished),
+) -> Result<ActivationCache> {
+    let ended = if output.is_none() { Ended::Early } else { Ended::ByItself };
+    check_fired(requests, tree, allow_unfired, &finished, ended)?;
+    Ok(ActivationCache::of_captures(finished.captures))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Ended {
+    ByItself,
+    /// With the last cached point.
+    Early,
+}
+
+fn check_fired(
+    requests: &[Request<'_>],
+    tree: &Tree,
+    allow_unfired: bool,
+    finished: &Finished,
+    ended: Ended,
+) -> Result<()> {
+    let mut unfired = requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
+    let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) else { return Ok(()) };
+    let name = |id: &u32| match request.pattern.value() {
+        Some(value) => format!("{}:{value}", tree.name(*id)),
+        None => tree.name(*id).to_string(),
+    };
+    let points = request.nodes.iter().map(name).collect();
+    let remedy = unfired_remedy(request, tree, ended).to_string();
+    Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into())
+}
+
+fn unfired_remedy(request: &Request<'_>, tree: &Tree, ended: Ended) -> &'static str {
+    let mut modules = request.nodes.iter().filter_map(|id| tree.node(*id)).peekable();
+    let silent = |node: &Node| node.kind == Kind::Module && tree.methods(node).is_empty();
+    if modules.peek().is_some() && modules.all(silent) {
+        return "its type has no forward code that is annotated: add `#[auto_hook]` to its `impl` blocks";
+    }
+    if ended == Ended::Early {
+        return "`collect` ends with the last cached point: what comes later is not reached; use `.run(..)`, \
+                or say `.allow_unfired()`";
+    }
+    "ask for a point that this input reaches, or say `.allow_unfired()` if that may happen"
 }

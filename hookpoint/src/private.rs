@@ -11,9 +11,15 @@ pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, Va
 /// How the derive visits a field: as what it is, found out by method resolution, which prefers the
 /// implementation that needs fewer dereferences. The types of fields are known, so that is safe here.
 pub mod field {
+    use std::cell::RefCell;
+    use std::collections::{BTreeMap, HashMap, VecDeque};
+    use std::fmt::Display;
+    use std::rc::Rc;
+    use std::sync::{Arc, Mutex, RwLock};
+
     use candle_core::{Module, ModuleT};
 
-    use crate::tree::{AutoHook, ByModule, ByModuleT, Visitor};
+    use crate::tree::{AutoHook, ByModule, ByModuleT, Step, Visitor};
 
     /// A field to be visited.
     pub struct Field<'f, T: ?Sized>(pub &'static str, pub &'f T);
@@ -45,27 +51,81 @@ pub mod field {
         /// Visits them.
         fn visit_field(&self, visitor: &mut Visitor<'_>);
     }
-    impl<T: Module> VisitModules for &&Field<'_, Option<T>> {
-        fn visit_field(&self, visitor: &mut Visitor<'_>) {
-            if let Some(module) = self.1 {
-                visitor.foreign(self.0, |visitor| visitor.leaf::<T, ByModule>(module));
+
+    /// One module inside a container.
+    struct Inside<'m, T>(&'m T);
+
+    impl<T: Module> AutoHook for Inside<'_, T> {
+        fn visit(&self, visitor: &mut Visitor<'_>) {
+            visitor.leaf::<T, ByModule>(self.0);
+        }
+    }
+
+    macro_rules! containers {
+        ($trait:ident $([$($generics:tt)*] $ty:ty: $visit:expr;)*) => { $(
+            impl<T: Module, $($generics)*> $trait for &&Field<'_, $ty> {
+                fn visit_field(&self, visitor: &mut Visitor<'_>) {
+                    let visit: fn(&$ty, &mut Visitor<'_>) = $visit;
+                    visitor.foreign(self.0, |visitor| visit(self.1, visitor));
+                }
             }
+        )* };
+    }
+    containers! { VisitModules
+        [] Option<T>: |o, v| each_some(o, v);
+        [] &T: |m, v| Inside(*m).visit(v);
+        [] Box<T>: |b, v| boxed(b, &**b, v);
+        [] Arc<T>: |b, v| boxed(b, &**b, v);
+        [] Rc<T>: |b, v| boxed(b, &**b, v);
+        [] RefCell<T>: |c, v| each_some(c.try_borrow().ok().as_deref(), v);
+        [] Mutex<T>: |m, v| each_some(m.try_lock().ok().as_deref(), v);
+        [] RwLock<T>: |m, v| each_some(m.try_read().ok().as_deref(), v);
+        [] Vec<T>: |list, v| each_item(list, v);
+        [] VecDeque<T>: |list, v| each_item(list, v);
+        [const N: usize] [T; N]: |list, v| each_item(list, v);
+        [K: Display + Ord] BTreeMap<K, T>: |map, v| map.iter().for_each(|(k, m)| v.key(k, &Inside(m)));
+        [K: Display] HashMap<K, T>: |map, v| each_sorted(map, v);
+    }
+    // A container of containers might be a container of modules, for all that the compiler knows of
+    // one trait; of two, it takes the one that holds.
+    containers! { VisitModule
+        [] Option<Box<T>>: |o, v| o.iter().for_each(|b| boxed(b, &**b, v));
+        [] Option<Arc<T>>: |o, v| o.iter().for_each(|b| boxed(b, &**b, v));
+        [] Option<Vec<T>>: |o, v| o.iter().for_each(|list| each_item(list, v));
+        [] Vec<Box<T>>: |list, v| nested(list, v, |b, v| boxed(b, &**b, v));
+        [] Vec<Arc<T>>: |list, v| nested(list, v, |b, v| boxed(b, &**b, v));
+        [] Vec<Option<T>>: |list, v| nested(list, v, |o, v| each_some(o, v));
+        [] Vec<Vec<T>>: |list, v| nested(list, v, |inner, v| each_item(inner, v));
+        [] Arc<Mutex<T>>: |m, v| each_some(m.try_lock().ok().as_deref(), v);
+        [] Arc<RwLock<T>>: |m, v| each_some(m.try_read().ok().as_deref(), v);
+        [] Rc<RefCell<T>>: |c, v| each_some(c.try_borrow().ok().as_deref(), v);
+    }
+
+    fn each_some<'m, T: Module + 'm>(one: impl IntoIterator<Item = &'m T>, visitor: &mut Visitor<'_>) {
+        one.into_iter().for_each(|module| Inside(module).visit(visitor));
+    }
+
+    fn each_item<'m, T: Module + 'm>(list: impl IntoIterator<Item = &'m T>, visitor: &mut Visitor<'_>) {
+        list.into_iter().enumerate().for_each(|(index, module)| visitor.item(index, &Inside(module)));
+    }
+
+    fn each_sorted<K: Display, T: Module>(map: &HashMap<K, T>, visitor: &mut Visitor<'_>) {
+        let mut entries: Vec<(String, &T)> =
+            map.iter().map(|(key, value)| (key.to_string(), value)).collect();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.iter().for_each(|(key, module)| visitor.key(key, &Inside(*module)));
+    }
+
+    fn nested<C>(list: &[C], visitor: &mut Visitor<'_>, each: impl Fn(&C, &mut Visitor<'_>)) {
+        for (index, inner) in list.iter().enumerate() {
+            visitor.step(Step::Item(index), |visitor| each(inner, visitor));
         }
     }
-    impl<T: Module> VisitModules for &&Field<'_, Box<T>> {
-        fn visit_field(&self, visitor: &mut Visitor<'_>) {
-            visitor.foreign(self.0, |visitor| visitor.leaf::<T, ByModule>(self.1));
-        }
-    }
-    impl<T: Module> VisitModules for &&Field<'_, std::sync::Arc<T>> {
-        fn visit_field(&self, visitor: &mut Visitor<'_>) {
-            visitor.foreign(self.0, |visitor| visitor.leaf::<T, ByModule>(self.1));
-        }
-    }
-    impl<T: Module> VisitModules for &&Field<'_, Vec<T>> {
-        fn visit_field(&self, visitor: &mut Visitor<'_>) {
-            visitor.foreign_list(self.0, self.1, |visitor, module| visitor.leaf::<T, ByModule>(module));
-        }
+
+    /// A module of size zero is known by its box.
+    fn boxed<B, T: Module>(holder: &B, module: &T, visitor: &mut Visitor<'_>) {
+        visitor.also_at(holder);
+        Inside(module).visit(visitor);
     }
 
     /// The field is a module that is called with a flag for training.

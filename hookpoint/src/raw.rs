@@ -158,6 +158,8 @@ plain!(
     candle_nn::GroupNorm
 );
 plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
+plain!(candle_nn::Activation, candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ops::Identity);
+plain!(candle_core::quantized::QMatMul);
 
 // SAFETY: built from types that have no lifetimes.
 unsafe impl<T: Plain> Plain for Option<T> {}
@@ -252,21 +254,32 @@ pub trait Caller<T: ?Sized> {
 pub(crate) struct Receiver {
     /// The module's own type.
     pub module: TypeId,
-    locate: unsafe fn(*const ()) -> Option<usize>,
+    locate: unsafe fn(*const ()) -> Option<*const ()>,
+    holder: unsafe fn(*const ()) -> Option<(*const (), TypeId)>,
     call: unsafe fn(*const (), &Tensor, bool) -> Option<candle_core::Result<Tensor>>,
     of: TypeId,
 }
 
 impl Receiver {
-    /// The address of the module behind `receiver`; none for an empty `Option`.
-    pub fn locate(&self, receiver: Erased<'_>) -> Option<usize> {
-        debug_assert!(self.of == receiver.type_id);
-        // SAFETY: `receivers` made this entry for the type with this id, and the value is borrowed.
-        if self.of == receiver.type_id {
-            unsafe { (self.locate)(receiver.pointer) }
-        } else {
-            None
+    /// The module behind `receiver`; none for an empty `Option`.
+    pub fn module<'r>(&self, receiver: Erased<'r>) -> Option<Erased<'r>> {
+        if self.of != receiver.type_id {
+            return None;
         }
+        // SAFETY: `receivers` made this entry for the type with this id, and the value is borrowed.
+        let pointer = unsafe { (self.locate)(receiver.pointer) }?;
+        // What a receiver gives access to lives at least as long as the receiver is borrowed.
+        Some(Erased { pointer, type_id: self.module, life: PhantomData })
+    }
+
+    /// The box behind `receiver` that holds the module, where there is one.
+    pub fn holder<'r>(&self, receiver: Erased<'r>) -> Option<Erased<'r>> {
+        if self.of != receiver.type_id {
+            return None;
+        }
+        // SAFETY: as in `module`.
+        let (pointer, type_id) = unsafe { (self.holder)(receiver.pointer) }?;
+        Some(Erased { pointer, type_id, life: PhantomData })
     }
 
     /// Calls the module behind `receiver`.
@@ -276,7 +289,7 @@ impl Receiver {
         input: &Tensor,
         train: bool,
     ) -> Option<candle_core::Result<Tensor>> {
-        // SAFETY: as in `locate`.
+        // SAFETY: as in `module`.
         if self.of == receiver.type_id {
             unsafe { (self.call)(receiver.pointer, input, train) }
         } else {
@@ -288,6 +301,15 @@ impl Receiver {
 /// A type through which a module of type `T` can be reached.
 trait View<T: ?Sized> {
     fn view(&self) -> Option<&T>;
+
+    /// The box that holds the module, if it is not the receiver itself.
+    fn holder(&self) -> Option<(*const (), TypeId)> {
+        None
+    }
+}
+
+fn place<B>(holder: &B) -> (*const (), TypeId) {
+    (ptr::from_ref(holder).cast(), typeid::of::<B>())
 }
 
 /// Stands for `T` itself, which as a blanket implementation would overlap with the others.
@@ -317,13 +339,8 @@ views!(
     &'a &'a mut T,
     &'a mut &'a mut T,
     Box<T>,
-    &'a Box<T>,
-    &'a mut Box<T>,
     std::sync::Arc<T>,
-    &'a std::sync::Arc<T>,
-    &'a mut std::sync::Arc<T>,
     std::rc::Rc<T>,
-    &'a std::rc::Rc<T>,
     std::cell::Ref<'a, T>,
     std::cell::RefMut<'a, T>,
     std::sync::MutexGuard<'a, T>,
@@ -331,30 +348,61 @@ views!(
     std::sync::RwLockWriteGuard<'a, T>,
 );
 
+macro_rules! boxed_views {
+    ($($ty:ty),* $(,)?) => { $(
+        impl<'a, T: ?Sized + 'a> View<T> for $ty {
+            fn view(&self) -> Option<&T> {
+                Some(self)
+            }
+
+            fn holder(&self) -> Option<(*const (), TypeId)> {
+                Some(place(&**self))
+            }
+        }
+    )* };
+}
+boxed_views!(
+    &'a Box<T>,
+    &'a mut Box<T>,
+    &'a std::sync::Arc<T>,
+    &'a mut std::sync::Arc<T>,
+    &'a std::rc::Rc<T>,
+);
+
 macro_rules! optional_views {
-    ($($ty:ty => $get:expr),* $(,)?) => { $(
+    ($($ty:ty: $get:expr, $holder:expr;)*) => { $(
         impl<'a, T: ?Sized + 'a> View<T> for $ty {
             fn view(&self) -> Option<&T> {
                 let get: fn(&Self) -> Option<&T> = $get;
                 get(self)
             }
+
+            fn holder(&self) -> Option<(*const (), TypeId)> {
+                let holder: fn(&Self) -> Option<(*const (), TypeId)> = $holder;
+                holder(self)
+            }
         }
     )* };
 }
 optional_views!(
-    Option<&'a T> => |o| o.as_deref(),
-    &'a Option<&'a T> => |o| o.as_deref(),
-    Option<&'a mut T> => |o| o.as_deref(),
-    Option<&'a Box<T>> => |o| o.map(|boxed| &**boxed),
-    &'a Option<&'a Box<T>> => |o| o.map(|boxed| &**boxed),
-    Option<&'a std::sync::Arc<T>> => |o| o.map(|shared| &**shared),
-    &'a Option<&'a std::sync::Arc<T>> => |o| o.map(|shared| &**shared),
+    Option<&'a T>: |o| o.as_deref(), |_| None;
+    &'a Option<&'a T>: |o| o.as_deref(), |_| None;
+    Option<&'a mut T>: |o| o.as_deref(), |_| None;
+    Option<&'a Box<T>>: |o| o.map(|boxed| &**boxed), |o| o.map(place);
+    &'a Option<&'a Box<T>>: |o| o.map(|boxed| &**boxed), |o| o.map(place);
+    Option<&'a std::sync::Arc<T>>: |o| o.map(|shared| &**shared), |o| o.map(place);
+    &'a Option<&'a std::sync::Arc<T>>: |o| o.map(|shared| &**shared), |o| o.map(place);
 );
 
-unsafe fn locate<W: View<T>, T: ?Sized>(pointer: *const ()) -> Option<usize> {
+unsafe fn locate<W: View<T>, T: ?Sized>(pointer: *const ()) -> Option<*const ()> {
     // SAFETY: the caller vouches that a `W` is borrowed here.
     let viewed = unsafe { &*pointer.cast::<W>() }.view()?;
-    Some(ptr::from_ref(viewed).cast::<()>() as usize)
+    Some(ptr::from_ref(viewed).cast())
+}
+
+unsafe fn holder<W: View<T>, T: ?Sized>(pointer: *const ()) -> Option<(*const (), TypeId)> {
+    // SAFETY: the caller vouches that a `W` is borrowed here.
+    unsafe { &*pointer.cast::<W>() }.holder()
 }
 
 unsafe fn call<W: View<T>, T: ?Sized, C: Caller<T>>(
@@ -368,7 +416,7 @@ unsafe fn call<W: View<T>, T: ?Sized, C: Caller<T>>(
 
 fn receiver<W: View<T>, T: ?Sized, C: Caller<T>>(of: TypeId) -> (TypeId, Receiver) {
     let module = typeid::of::<T>();
-    (of, Receiver { module, locate: locate::<W, T>, call: call::<W, T, C>, of })
+    (of, Receiver { module, locate: locate::<W, T>, holder: holder::<W, T>, call: call::<W, T, C>, of })
 }
 
 /// Every type through which instrumented code may reach a module of type `T`, but for `T` itself.
@@ -405,7 +453,9 @@ pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Rece
         &'a Option<&'a std::sync::Arc<T>>,
     );
     let of = typeid::of::<T>();
-    let itself = Receiver { module: of, locate: |pointer| Some(pointer as usize), call: |_, _, _| None, of };
+    // Half of the pointer to an unsized module says where it is, and is not enough to call it.
+    let itself =
+        Receiver { module: of, locate: |pointer| Some(pointer), holder: |_| None, call: |_, _, _| None, of };
     all.push((of, itself));
     all
 }
@@ -465,3 +515,6 @@ pub(crate) fn current<T>(f: impl FnOnce(&RunState<'_>) -> T) -> Option<T> {
     // the reference cannot leave `f`, because its lifetime is unknown to it.
     Some(f(unsafe { &*pointer.cast::<RunState<'_>>() }))
 }
+
+#[cfg(test)]
+mod tests;

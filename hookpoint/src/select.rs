@@ -5,6 +5,17 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
 
 /// One pattern or several: a string, a [`Pattern`], or an array, slice or `Vec` of them.
+///
+/// ```
+/// use hookpoint::{IntoPatterns, Pattern};
+///
+/// let attention: Pattern = "blocks.*.attn".parse()?;
+/// assert_eq!("blocks.*.attn".into_patterns()?, [attention.clone()]);
+/// assert_eq!(["blocks.*.attn", "head"].into_patterns()?.len(), 2);
+/// assert_eq!(vec![attention].into_patterns()?.len(), 1);
+/// assert!("blocks..attn".into_patterns().is_err());
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 pub trait IntoPatterns {
     /// The patterns, parsed.
     fn into_patterns(self) -> Result<Vec<Pattern>>;
@@ -89,13 +100,16 @@ pub(crate) fn nearest<S: AsRef<str>>(wanted: &str, names: impl IntoIterator<Item
     let mut ranked: Vec<(usize, String)> = Vec::new();
     for name in names {
         let name = name.as_ref();
-        ranked.push((distance(wanted, name), if name.is_empty() { "**".into() } else { name.to_string() }));
+        // The root is near to everything short, and nobody means it by a name.
+        if !name.is_empty() {
+            ranked.push((distance(wanted, name), name.to_string()));
+        }
     }
     ranked.sort();
     ranked.dedup_by(|a, b| a.1 == b.1);
     // Names that have little to do with what was wanted help nobody.
     let best = ranked.first().map_or(0, |(distance, _)| *distance);
-    let close = ranked.into_iter().filter(|(distance, _)| *distance <= best + 2);
+    let close = ranked.into_iter().filter(|(distance, _)| *distance <= best + 1);
     close.take(SHOWN).map(|(_, name)| name).collect()
 }
 

@@ -22,17 +22,32 @@ pub type EachTensor<'f> = dyn FnMut(&str, &mut Tensor) -> Result<()> + 'f;
 /// values; derive it for a struct that a forward method returns:
 ///
 /// ```
-/// use candle_core::Tensor;
+/// use candle_core::{DType, Device, Result, Tensor};
 /// use hookpoint::prelude::*;
 ///
 /// #[derive(Clone, HookValue)]
 /// struct Output { logits: Tensor, hidden: Vec<Tensor>, steps: usize }
-/// # fn value<V: hookpoint::HookValue>() {}
-/// # value::<Output>();
-/// # let _ = |o: Output| (o.logits, o.hidden, o.steps);
-/// ```
 ///
-/// With such a result at `encoder`, `encoder` is its first tensor, `encoder:out.hidden.1` another.
+/// #[derive(AutoHook)]
+/// struct Encoder;
+///
+/// #[auto_hook]
+/// impl Encoder {
+///     fn forward(&self, x: &Tensor) -> Result<Output> {
+///         Ok(Output { logits: x.sum_all()?, hidden: vec![x.neg()?, x.sqr()?], steps: 2 })
+///     }
+/// }
+///
+/// let encoder = Hooked::new(Encoder);
+/// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
+/// let (_, cache) = encoder.run_with_cache([":out", ":out.hidden.1"], |m| m.forward(&x))?;
+/// // The first tensor is the output as such, the others have names.
+/// assert_eq!(cache[""].to_scalar::<f32>()?, 3.);
+/// assert_eq!(cache[":out.hidden.1"].to_vec1::<f32>()?, [1., 4.]);
+/// // A copy of the whole value is there, too.
+/// assert_eq!(cache.get_any::<Output>("")?.steps, 2);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 pub trait HookValue {
     /// Gives every tensor inside to `f`, in order.
     fn each_tensor(&mut self, place: &mut Place, f: &mut EachTensor<'_>) -> Result<()>;

@@ -11,6 +11,8 @@ use hookpoint_cli::{annotate_sources, Counts};
 use serde_json::Value;
 use toml::{toml, Table};
 
+use crate::features::{self, Missing};
+
 /// The crate that is annotated, and the folder of it in which every file is.
 const ORIGINAL: &str = "candle-transformers";
 const MODELS: &str = "src/models";
@@ -56,9 +58,11 @@ impl Workspace {
         let manifest = read_toml(&ours.original.join("Cargo.toml"))?;
         written.manifest(PLAIN, &copied(&manifest, PLAIN, None)?)?;
         written.manifest(ANNOTATED, &copied(&manifest, ANNOTATED, Some(&ours.root))?)?;
-        written.manifest(COMPARE, &comparing(&ours.root))?;
+        written.manifest(COMPARE, &comparing(&ours.root, &[]))?;
         written.manifest("", &workspace(&ours.root)?)?;
         written.write(Path::new("Cargo.lock"), &fs::read(ours.root.join("Cargo.lock"))?)?;
+        let missing = features::missing(&ours.root, &root)?;
+        written.manifest(COMPARE, &comparing(&ours.root, &missing))?;
         written.remove_others()?;
         Ok(Self { root, target: ours.target, files: files.rust.len(), counts })
     }
@@ -159,8 +163,8 @@ fn lints() -> Table {
     }
 }
 
-/// The manifest of the program. Its source stays where it is.
-fn comparing(ours: &Path) -> Table {
+/// The manifest of the program, which also asks for missing features. Its source stays where it is.
+fn comparing(ours: &Path, missing: &[Missing]) -> Table {
     let main = ours.join("tests").join("conformance").join("compare").join("main.rs");
     let mut manifest = toml! {
         [package]
@@ -173,6 +177,8 @@ fn comparing(ours: &Path) -> Table {
         candle-nn = { version = "0.11.1", default-features = false }
         serde = { version = "1", features = ["derive"] }
         serde_json = "1"
+
+        [build-dependencies]
     };
     if let Some(package) = manifest.get_mut("package").and_then(|package| package.as_table_mut()) {
         package.insert("name".into(), COMPARE.into());
@@ -181,6 +187,18 @@ fn comparing(ours: &Path) -> Table {
         dependencies.insert("hookpoint".into(), path_dependency(&ours.join("hookpoint")));
         for copy in [PLAIN, ANNOTATED] {
             dependencies.insert(copy.into(), path_dependency(&Path::new("..").join(copy)));
+        }
+    }
+    for (number, missing) in missing.iter().enumerate() {
+        let kind = if missing.for_the_host { "build-dependencies" } else { "dependencies" };
+        let mut dependency = Table::new();
+        dependency.insert("package".into(), missing.name.clone().into());
+        dependency.insert("version".into(), format!("={}", missing.version).into());
+        dependency.insert("default-features".into(), false.into());
+        dependency.insert("features".into(), missing.features.iter().cloned().collect::<Vec<_>>().into());
+        if let Some(dependencies) = manifest.get_mut(kind).and_then(|table| table.as_table_mut()) {
+            // Under names of their own: there may be two versions of one package.
+            dependencies.insert(format!("features-{number}"), dependency.into());
         }
     }
     let mut program = Table::new();

@@ -2,8 +2,8 @@
 //!
 //! The source that cargo downloaded is copied twice below the target folder, once untouched and once
 //! with every file of `src/models` annotated. Both copies are compiled as crates of one workspace
-//! (`generate`, `build`), which shares the lock file, the profiles and so the compiled dependencies of
-//! ours. A program that is linked to both (`compare`) then runs every model of the `zoo` in both and
+//! (`generate`, `build`), which shares the lock file, the profiles, the features and so the compiled
+//! dependencies of ours. A program that is linked to both (`compare`) then runs every model of the `zoo` in both and
 //! reports what it saw (`report`). How many module calls the annotations cover is counted in the
 //! source (`count`), too.
 //!
@@ -12,6 +12,7 @@
 
 mod build;
 mod count;
+mod features;
 mod generate;
 mod report;
 

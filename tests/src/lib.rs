@@ -1,1 +1,14 @@
-//! Support for the integration tests.
+//! Tests that need more than one crate of the workspace. The library itself is empty: what is here is in
+//! the test targets of the manifest, each of which says in its first lines what it checks.
+//!
+//! Tests that compute something take their device from `HOOKPOINT_DEVICE`, so that the same tests run on
+//! a GPU:
+//!
+//! ```
+//! use candle_core::{DType, Tensor};
+//!
+//! let device = hookpoint::device_from_env()?; // the CPU, unless the variable says otherwise
+//! let x = Tensor::zeros((2, 3), DType::F32, &device)?;
+//! assert!(x.device().same_device(&device));
+//! # Ok::<(), hookpoint::Error>(())
+//! ```

@@ -68,7 +68,8 @@ impl Words {
                 if meta.path.is_ident("skip") && place != Place::Type {
                     words.skip = true;
                 } else if meta.path.is_ident("name") && place == Place::Field {
-                    words.name = Some(meta.value()?.parse()?);
+                    let missing = |_| meta.error("give the name: `name = \"..\"`");
+                    words.name = Some(meta.value().map_err(missing)?.parse()?);
                 } else if meta.path.is_ident("crate") && place == Place::Type {
                     let path: LitStr = meta.value()?.parse()?;
                     words.krate = Some(path.parse::<syn::Path>().map(|path| quote::quote!(#path))?);
@@ -164,7 +165,9 @@ fn check_name(name: &LitStr, problems: &mut Problems) {
     let text = name.value();
     if text.is_empty() {
         problems.add(name, "a name cannot be empty");
-    } else if let Some(c) = text.chars().find(|c| ".:#[]*{},\\".contains(*c) || c.is_whitespace()) {
+    } else if text.contains(char::is_whitespace) {
+        problems.add(name, "there cannot be white space in a name; use `_`");
+    } else if let Some(c) = text.chars().find(|c| ".:#[]*{},\\".contains(*c)) {
         problems.add(name, format!("`{c}` has a meaning in patterns and cannot be part of a name"));
     }
 }

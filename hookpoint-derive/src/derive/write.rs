@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::visit::Visit;
-use syn::{GenericParam, Generics, Member, TypeParamBound};
+use syn::{GenericParam, Generics, Member, TypeParamBound, WherePredicate};
 
 use super::read::{unraw, Field, Model, Shape};
 
@@ -154,17 +154,12 @@ fn on_places(model: &Model, each: &Each<'_>, borrow: &TokenStream) -> TokenStrea
 fn bounded(model: &Model, bound: &TokenStream) -> Generics {
     let mut generics = model.generics.clone();
     let held = held_parameters(model);
+    // A closure is a module by itself, and nothing can be derived for its type.
+    let functions: HashSet<Ident> = function_parameters(&generics);
     for parameter in &mut generics.params {
         let GenericParam::Type(parameter) = parameter else { continue };
         parameter.default = None;
-        // A closure is a module by itself, and nothing can be derived for its type.
-        let is_function = parameter.bounds.iter().any(|bound| match bound {
-            TypeParamBound::Trait(bound) => {
-                bound.path.segments.last().is_some_and(|last| last.ident.to_string().starts_with("Fn"))
-            }
-            _ => false,
-        });
-        if held.contains(&parameter.ident) && !is_function {
+        if held.contains(&parameter.ident) && !functions.contains(&parameter.ident) {
             parameter.bounds.push(syn::parse_quote!(#bound));
         }
     }
@@ -174,6 +169,27 @@ fn bounded(model: &Model, bound: &TokenStream) -> Generics {
         }
     }
     generics
+}
+
+/// The parameters that are bounded by `Fn`, `FnMut` or `FnOnce`.
+fn function_parameters(generics: &Generics) -> HashSet<Ident> {
+    let is_function = |bound: &TypeParamBound| match bound {
+        TypeParamBound::Trait(bound) => {
+            bound.path.segments.last().is_some_and(|last| last.ident.to_string().starts_with("Fn"))
+        }
+        _ => false,
+    };
+    let mut functions = HashSet::new();
+    for parameter in generics.type_params().filter(|parameter| parameter.bounds.iter().any(is_function)) {
+        functions.insert(parameter.ident.clone());
+    }
+    for predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates) {
+        let WherePredicate::Type(predicate) = predicate else { continue };
+        if let (syn::Type::Path(path), true) = (&predicate.bounded_ty, predicate.bounds.iter().any(is_function)) {
+            functions.extend(path.path.get_ident().cloned());
+        }
+    }
+    functions
 }
 
 fn held_parameters(model: &Model) -> HashSet<Ident> {

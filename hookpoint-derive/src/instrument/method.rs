@@ -24,12 +24,14 @@
 //! result is passed on as it is.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
-use syn::{FnArg, GenericArgument, ImplItemFn, ItemFn, Pat, PathArguments, ReturnType, Signature, Type};
+use syn::{
+    Attribute, FnArg, GenericArgument, ImplItemFn, ItemFn, Pat, PathArguments, ReturnType, Signature, Type,
+};
 
 use super::place::{is_borrowing, is_scalar, mentions};
-use super::rewrite::{Names, Rewriter};
+use super::rewrite::{is_lint_level, Names, Rewriter};
 use super::scalars::scalars;
 use crate::derive::unraw;
 
@@ -88,7 +90,9 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
     let this = receiver(&function.sig);
     let description = info.info(krate);
     let shown = arguments.shown.iter().map(|argument| argument.tokens(krate, &entered));
-    let body = std::mem::take(&mut function.block.stmts);
+    // The braces stay the user's: their edition decides when temporaries of the last expression end.
+    let brace = function.block.brace_token;
+    let body = syn::Block { brace_token: brace, stmts: std::mem::take(&mut function.block.stmts) };
     let method = rewriter.method;
     let outer = quote! {
         static #method: #krate::__private::MethodInfo = #description;
@@ -96,7 +100,7 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
         #(#shown)*
     };
     let inner = match wrapped {
-        None => quote!(#(#body)*),
+        None => body.stmts.iter().map(ToTokens::to_token_stream).collect(),
         Some(ty) => {
             let copy = may_copy(&info.name, &function.sig, &ty)
                 .then(|| quote!((&&&#krate::__private::Probe::<#ty>::NEW).copy()));
@@ -121,7 +125,7 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
                     }
                 }
                 #[allow(clippy::redundant_closure_call)]
-                let #output = (move || -> #ty { #(#body)* })();
+                let #output = (move || -> #ty #body)();
                 if #entered.live() {
                     #entered.result(&#ops(), #output)
                 } else {
@@ -131,6 +135,7 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
         }
     };
     function.block = syn::parse_quote!({ #outer #inner });
+    function.block.brace_token = brace;
     Some(info)
 }
 
@@ -202,6 +207,7 @@ struct Shown {
     number: u32,
     name: Ident,
     mutability: Option<syn::token::Mut>,
+    lints: Vec<Attribute>,
     how: How,
 }
 
@@ -226,17 +232,20 @@ impl Arguments {
         for argument in signature.inputs.iter_mut() {
             let FnArg::Typed(argument) = argument else { continue };
             let number = names.len() as u32;
-            let has_cfg = !argument.attrs.is_empty();
+            let (lints, others): (Vec<Attribute>, Vec<Attribute>) =
+                argument.attrs.iter().cloned().partition(is_lint_level);
             let Pat::Ident(pattern) = &mut *argument.pat else {
                 names.push(String::new());
                 continue;
             };
             let plain = pattern.by_ref.is_none() && pattern.subpat.is_none();
             names.push(unraw(&pattern.ident));
-            let Some(how) = how(&argument.ty, wrapped).filter(|_| plain && !has_cfg) else { continue };
+            let Some(how) = how(&argument.ty, wrapped).filter(|_| plain && others.is_empty()) else {
+                continue;
+            };
             let rebinds = !matches!(how, How::ByLook | How::ByLookThrough);
             let mutability = if rebinds { pattern.mutability.take() } else { None };
-            shown.push(Shown { number, name: pattern.ident.clone(), mutability, how });
+            shown.push(Shown { number, name: pattern.ident.clone(), mutability, lints, how });
         }
         Arguments { names, shown }
     }
@@ -299,17 +308,17 @@ fn option_of(ty: &Type) -> Option<&Type> {
 
 impl Shown {
     fn tokens(&self, krate: &TokenStream, entered: &Ident) -> TokenStream {
-        let Shown { number, name, mutability, how } = self;
+        let Shown { number, name, mutability, lints, how } = self;
         let slot = format_ident!("__slot{number}", span = Span::mixed_site());
         let new_slot = quote!(let mut #slot = #krate::__private::Slot::new(););
         match how {
             How::ByRef => {
-                quote!(#new_slot let #mutability #name = #entered.by_ref(#number, #name, &mut #slot);)
+                quote!(#new_slot #(#lints)* let #mutability #name = #entered.by_ref(#number, #name, &mut #slot);)
             }
             How::ByOption => {
-                quote!(#new_slot let #mutability #name = #entered.by_option(#number, #name, &mut #slot);)
+                quote!(#new_slot #(#lints)* let #mutability #name = #entered.by_option(#number, #name, &mut #slot);)
             }
-            How::ByValue => quote!(let #mutability #name = #entered.by_value(#number, #name);),
+            How::ByValue => quote!(#(#lints)* let #mutability #name = #entered.by_value(#number, #name);),
             How::ByLook => quote!(#entered.by_look(#number, &#name);),
             How::ByLookThrough => quote!(#entered.by_look(#number, &*#name);),
         }

@@ -36,7 +36,10 @@ pub fn auto_hook(args: TokenStream, item: TokenStream) -> TokenStream {
     };
     let krate = krate::path();
     let written = match parsed {
-        Item::Impl(item) => on_impl(item, &krate, &mut problems),
+        Item::Impl(item) => {
+            check_has_methods(&item, &mut problems);
+            on_impl(item, &krate, &mut problems)
+        }
         Item::Mod(item) if item.content.is_some() => on_mod(item, &krate, &mut problems),
         Item::Mod(item) => {
             let message =
@@ -160,19 +163,22 @@ fn take_skip(attrs: &mut Vec<Attribute>, problems: &mut Problems) -> Skip {
     skip
 }
 
+/// Asked for on one block, it must be good for something; in a module, constructors are just passed over.
+fn check_has_methods(item: &ItemImpl, problems: &mut Problems) {
+    let is_method = |inner: &ImplItem| matches!(inner, ImplItem::Fn(inner) if inner.sig.receiver().is_some());
+    if item.trait_.is_none() && !item.items.iter().any(is_method) {
+        let message = "no method here takes `self`, so there is nothing to hook; remove `#[auto_hook]`";
+        problems.add(&item.self_ty, message);
+    }
+}
+
 fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
     let mut methods: Vec<Instrumented> = Vec::new();
-    let mut any_receiver = false;
     for inner in &mut item.items {
         let ImplItem::Fn(function) = inner else { continue };
-        any_receiver |= function.sig.receiver().is_some();
         if take_skip(&mut function.attrs, problems) == Skip::No {
             methods.extend(method::on_method(function, krate));
         }
-    }
-    if !any_receiver && item.trait_.is_none() {
-        let message = "no method here takes `self`, so there is nothing to hook; remove `#[auto_hook]`";
-        problems.add(&item.self_ty, message);
     }
     let registered = registration(&item, &methods, krate);
     quote!(#item #registered)

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Expr, ExprMethodCall, Lit, Member};
 
 use super::place::{is_constructor, is_pure, starts_upper};
@@ -50,6 +51,14 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
             found.push(Operand { expr: expr.clone(), field: String::new() });
         }
         Expr::Unary(unary) if is_pure(expr) => operands(&unary.expr, scalars, found),
+        // `self.w.to_dtype(d)?` is the parameter itself where there is nothing to convert. Where there
+        // is, the conversion is the use, and this operation is none: the runtime sees which it was.
+        Expr::Try(tried) => match &*tried.expr {
+            Expr::MethodCall(call) if may_give_itself(&call.method.to_string()) => {
+                operands(&call.receiver, scalars, found);
+            }
+            _ => {}
+        },
         Expr::MethodCall(call) if is_accessor(call) => {
             let mut inner = Vec::new();
             operands(root_of(call), scalars, &mut inner);
@@ -59,6 +68,10 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
         }
         _ => {}
     }
+}
+
+fn may_give_itself(method: &str) -> bool {
+    matches!(method, "to_dtype" | "to_device" | "contiguous")
 }
 
 /// `a.as_ref()`, `a.as_ref().unwrap()`, `a.clone()`: may be evaluated once more, since they neither
@@ -201,8 +214,10 @@ pub fn is_integer(expr: &Expr) -> bool {
 /// uses(&[("scale", Erased::of(&self.scale))])
 /// ```
 pub fn uses(found: &[Operand], krate: &TokenStream) -> TokenStream {
-    let each =
-        found.iter().map(|Operand { expr, field }| quote!((#field, #krate::__private::Erased::of(&#expr))));
+    let each = found.iter().map(|Operand { expr, field }| {
+        let at = Span::call_site().located_at(expr.span());
+        quote_spanned!(at=> (#field, #krate::__private::Erased::of(&#expr)))
+    });
     quote! {
         (if #krate::__private::active() {
             #krate::__private::uses(&[#(#each),*])

@@ -20,11 +20,11 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::{format_ident, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
-use syn::{BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
+use syn::{Attribute, BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
 
 use super::operands::{is_integer, is_no_operation, operands, uses, Operand};
 use super::place::{diverges, impure_root, is_constructor, is_pure, starts_upper};
@@ -67,17 +67,20 @@ impl<'k> Rewriter<'k> {
     fn rebinding(&mut self, local: &mut Local) -> Vec<Stmt> {
         let Some(init) = &local.init else { return Vec::new() };
         let hidden = matches!(&*init.expr, Expr::Closure(_) | Expr::Async(_)) || diverges(&init.expr);
-        if hidden || self.names == Names::Dropped {
+        let expects = local.attrs.iter().any(|attr| attr.path().is_ident("expect"));
+        if hidden || expects || self.names == Names::Dropped {
             return Vec::new();
         }
         let mut bound = Vec::new();
         bindings(&mut local.pat, &mut bound);
-        let cfgs: Vec<_> = local.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).cloned().collect();
+        let is_cfg = |attr: &Attribute| attr.path().is_ident("cfg") || attr.path().is_ident("cfg_attr");
+        let attrs: Vec<Attribute> =
+            local.attrs.iter().filter(|attr| is_cfg(attr) || is_lint_level(attr)).cloned().collect();
         let (krate, method) = (self.krate, self.method.clone());
         let each = bound.into_iter().map(|(name, mutability)| {
             let number = self.value(unraw(&name));
             syn::parse_quote! {
-                #(#cfgs)*
+                #(#attrs)*
                 let #mutability #name = #krate::__private::bound(&#method, #number, #name);
             }
         });
@@ -102,9 +105,10 @@ impl<'k> Rewriter<'k> {
     fn method_call(&mut self, call: &mut ExprMethodCall) -> Option<Expr> {
         let name = call.method.to_string();
         let count = call.args.len();
+        let applies_closure = call.args.first().is_some_and(is_closure);
         let module = match name.as_str() {
-            "apply" if count == 1 => Some(Module::Argument),
-            "apply_t" if count == 2 => Some(Module::Argument),
+            "apply" if count == 1 && !applies_closure => Some(Module::Argument),
+            "apply_t" if count == 2 && !applies_closure => Some(Module::Argument),
             "step" | "seq" | "seq_init" if count >= 1 => Some(Module::Receiver),
             forward if forward.starts_with("forward") => Some(Module::Receiver),
             _ => None,
@@ -129,7 +133,7 @@ impl<'k> Rewriter<'k> {
         let (module, inputs): (Expr, Vec<Expr>) = match module {
             Module::Receiver => (receiver, args),
             Module::Argument => {
-                let module = args.first().filter(|arg| !matches!(arg, Expr::Closure(_)))?.clone();
+                let module = args.first()?.clone();
                 (module, std::iter::once(receiver).chain(args.into_iter().skip(1)).collect())
             }
         };
@@ -174,6 +178,10 @@ impl<'k> Rewriter<'k> {
             operands(&binary.right, &self.scalars, &mut found);
         }
         visit_mut::visit_expr_binary_mut(self, binary);
+        if let BinOp::And(_) = binary.op {
+            in_a_chain(&mut binary.left);
+            in_a_chain(&mut binary.right);
+        }
         let binary = Expr::Binary(binary.clone());
         self.operation(found, &binary)
     }
@@ -182,8 +190,14 @@ impl<'k> Rewriter<'k> {
         if found.is_empty() {
             return None;
         }
-        let uses = uses(&found, self.krate);
-        Some(syn::parse_quote!(#uses.result(#operation)))
+        let at = Extent::of(operation);
+        let looked = uses(&found, self.krate);
+        let (uses, result) = (local("__uses"), local("__result"));
+        // The attribute is for operations that never return, and not for what the user wrote.
+        let used = quote_spanned!(at.first=> #[allow(unreachable_code)] #result => #uses.result(#result),);
+        let done = at.matched(operation, used);
+        let whole = at.matched(looked, quote_spanned!(at.first=> #uses => #done));
+        Some(syn::parse_quote!(#whole))
     }
 
     fn module_call(
@@ -196,23 +210,23 @@ impl<'k> Rewriter<'k> {
         call: &Expr,
     ) -> Expr {
         let krate = self.krate;
+        let at = Extent::of(call);
         let field = field_of(module);
         let inputs = inputs.iter().flat_map(inputs_in);
-        let line = quote_spanned!(call.span()=> ::core::line!());
-        let token = Ident::new("__token", Span::mixed_site());
-        let result = Ident::new("__result", Span::mixed_site());
+        let line = quote_spanned!(name_span(call)=> ::core::line!());
+        let (token, result) = (local("__token"), local("__result"));
         let made = match found.is_empty() {
-            true => quote!(#token.after(#call)),
+            true => quote_spanned!(at.first=> #token.after(#call)),
             // Looked at before the call: it may move what it is given.
             false => {
                 let found: Vec<Operand> =
                     found.into_iter().filter(|operand| is_pure(&operand.expr)).collect();
                 let uses = uses(&found, krate);
-                quote!(#uses.result(#token.after(#call)))
+                quote_spanned!(at.first=> #uses.result(#token.after(#call)))
             }
         };
-        let asked = quote! {
-            (match if #krate::__private::active() {
+        let ask = quote_spanned! {at.first=>
+            if #krate::__private::active() {
                 static __HOOKPOINT_SITE: #krate::__private::CallSite = #krate::__private::CallSite {
                     method: #name,
                     field: #field,
@@ -226,20 +240,86 @@ impl<'k> Rewriter<'k> {
                 )
             } else {
                 #krate::__private::Before::Call(#krate::__private::CallToken::IDLE)
-            } {
-                #krate::__private::Before::Done(#result) => #result,
-                #krate::__private::Before::Call(#token) => #made,
-            })
-        };
-        let bound = before.bound.into_iter().rev().fold(asked, |inner, (name, expr)| {
-            quote! {
-                (match #expr {
-                    #[allow(unused_mut)]
-                    mut #name => #inner
-                })
             }
+        };
+        let answers = quote_spanned! {at.first=>
+            #krate::__private::Before::Done(#result) => #result,
+            #krate::__private::Before::Call(#token) => #made,
+        };
+        let asked = at.matched(ask, answers);
+        let bound = before.bound.into_iter().rev().fold(asked, |inner, (name, expr)| {
+            at.matched(expr, quote_spanned!(at.first=> #[allow(unused_mut)] mut #name => #inner))
         });
         syn::parse_quote!(#bound)
+    }
+}
+
+/// From where to where in the user's source an expression goes. What is written in its place says that
+/// it stands there too, so that the compiler's messages do.
+struct Extent {
+    first: Span,
+    last: Span,
+}
+
+impl Extent {
+    fn of(expr: &Expr) -> Self {
+        let mut tokens = expr.to_token_stream().into_iter();
+        let first = tokens.next();
+        let last = tokens.last().or_else(|| first.clone());
+        let span = |token: Option<TokenTree>, of_group: fn(&Group) -> Span| match token {
+            Some(TokenTree::Group(group)) => of_group(&group),
+            Some(token) => token.span(),
+            None => Span::call_site(),
+        };
+        let located = |span| Span::call_site().located_at(span);
+        Self { first: located(span(first, Group::span_open)), last: located(span(last, Group::span_close)) }
+    }
+
+    /// `(match (SCRUTINEE) { ARMS })`; the inner parentheses are for scrutinees with a struct in front.
+    fn matched(&self, scrutinee: impl ToTokens, arms: TokenStream) -> TokenStream {
+        let mut arms = Group::new(Delimiter::Brace, arms);
+        arms.set_span(self.last);
+        quote_spanned!(self.first=> (match (#scrutinee) #arms))
+    }
+}
+
+/// `let Ok(y) = EXPR` in a chain of conditions. Chains are of the 2024 edition, and what was rewritten
+/// is of ours; so it is put into a call whose tokens count as the user's.
+fn in_a_chain(condition: &mut Expr) {
+    let Expr::Let(condition) = condition else { return };
+    if !is_pure(&condition.expr) {
+        let (span, expr) = (condition.let_token.span, &condition.expr);
+        *condition.expr = syn::parse_quote_spanned!(span=> ::core::convert::identity(#expr));
+    }
+}
+
+/// An attribute of a binding that its rebinding must have too. `expect` is not among them: it wants
+/// its warning exactly once.
+pub fn is_lint_level(attr: &Attribute) -> bool {
+    ["allow", "warn", "deny"].iter().any(|level| attr.path().is_ident(level))
+}
+
+fn local(name: &str) -> Ident {
+    Ident::new(name, Span::mixed_site())
+}
+
+/// Where the name of what is called stands: the receiver in front of it may have been replaced.
+fn name_span(call: &Expr) -> Span {
+    match call {
+        Expr::MethodCall(call) => call.method.span(),
+        Expr::Call(call) => call.func.span(),
+        other => other.span(),
+    }
+}
+
+/// `|x| ..` or `&|x| ..`: no part of the model.
+fn is_closure(expr: &Expr) -> bool {
+    match expr {
+        Expr::Closure(_) => true,
+        Expr::Reference(reference) => is_closure(&reference.expr),
+        Expr::Paren(inner) => is_closure(&inner.expr),
+        Expr::Group(inner) => is_closure(&inner.expr),
+        _ => false,
     }
 }
 
@@ -259,7 +339,7 @@ impl Before {
     fn place(&mut self, expr: &mut Expr, name: &str, rewriter: &mut Rewriter<'_>) {
         if let Some(root) = impure_root(expr) {
             rewriter.visit_expr_mut(root);
-            let name = Ident::new(name, Span::mixed_site());
+            let name = Ident::new(name, Span::mixed_site().located_at(root.span()));
             let root = std::mem::replace(root, syn::parse_quote!(#name));
             self.bound.push((name, root));
         }
@@ -272,7 +352,8 @@ impl Before {
         }
         rewriter.visit_expr_mut(expr);
         if !matches!(expr, Expr::Closure(_)) {
-            let name = format_ident!("__argument{number}", span = Span::mixed_site());
+            let span = Span::mixed_site().located_at(expr.span());
+            let name = format_ident!("__argument{number}", span = span);
             let whole = std::mem::replace(expr, syn::parse_quote!(#name));
             self.bound.push((name, whole));
         }

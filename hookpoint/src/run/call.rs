@@ -1,15 +1,16 @@
 //! Calls of foreign modules, hooked where they are called.
 
 use std::any::TypeId;
+use std::cell::RefCell;
 
 use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::with_label;
-use super::{Announced, PointKey, RunState, Slot32, UnknownCall};
+use super::{Announced, Dims, PointKey, RunState, SeenCall, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut};
-use crate::tree::{Kind, NodeId};
+use crate::tree::{outline, Kind, NodeId};
 use crate::value::DynamicOps;
 
 /// Where a call stands in the source, and what it says.
@@ -42,6 +43,7 @@ struct Call {
     node: NodeId,
     /// How many calls of annotated modules were announced before; for a foreign module, none is.
     announced: Option<usize>,
+    input: Option<Dims>,
 }
 
 impl CallToken {
@@ -81,6 +83,18 @@ pub fn before_call<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Era
     }
 }
 
+const NOT_ANEW: &str = "only a layer's single input can be replaced; hook the value where it is made";
+
+/// Is this a call that can be made anew with another tensor: `forward(x)`, `x.apply(m)`, or with a
+/// flag for training? A method with more arguments is not the one of candle's traits.
+fn calls_with_one_tensor(method: &str, inputs: &[Erased<'_>]) -> bool {
+    match (method, inputs) {
+        ("forward" | "apply", [_]) => true,
+        ("forward_t" | "apply_t", [_, train]) => train.get::<bool>().is_some(),
+        _ => false,
+    }
+}
+
 /// `Err` holds what the call is replaced by.
 type Decision = std::result::Result<CallToken, candle_core::Result<Tensor>>;
 
@@ -116,30 +130,30 @@ impl RunState<'_> {
         computable: bool,
     ) -> Result<Decision> {
         let Some((node, receiver)) = self.tree.module_behind(module, self.caller(), site.field) else {
-            if self.scans() {
-                let CallSite { method, file, line, .. } = *site;
-                self.unknown.borrow_mut().push(UnknownCall { method, file, line });
+            // `rotary.apply(&q)` and `x.apply(&None)` are no calls of a module.
+            if module.tensor().is_none() && !self.tree.is_nobody(module) {
+                self.note(&self.unknown, site);
             }
             return Ok(Ok(CallToken::IDLE));
         };
+        self.note(&self.known, site);
         if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
             let mut announced = self.announced.borrow_mut();
             announced.push(Announced { node, claimed: false });
-            return Ok(Ok(CallToken(Some(Call { node, announced: Some(announced.len() - 1) }))));
+            return Ok(Ok(CallToken(Some(Call { node, announced: Some(announced.len() - 1), input: None }))));
         }
         let wants = self.dispatch.at(node);
         if wants.requests.is_empty() && !self.scans() {
             return Ok(Ok(CallToken::IDLE));
         }
-        let call = Call { node, announced: None };
+        let first = inputs.iter().find_map(Erased::tensor);
+        let input = first.filter(|_| wants.output).and_then(Dims::of);
+        let call = Call { node, announced: None, input };
         let mut new_input = None;
         if wants.inputs || self.scans() {
             for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
-                let reason = "only the first input of a foreign layer can be replaced; hook the value where it is made";
-                let can = number == 0
-                    && computable
-                    && matches!(site.method, "forward" | "forward_t" | "apply" | "apply_t");
-                let replace = if can { Replace::Yes } else { Replace::No(reason) };
+                let can = number == 0 && computable && calls_with_one_tensor(site.method, inputs);
+                let replace = if can { Replace::Yes } else { Replace::No(NOT_ANEW) };
                 let number = number as u32;
                 let key = PointKey { node, method: 0, slot: Slot32::Input(number), part: 0 };
                 let names = || match number {
@@ -147,16 +161,16 @@ impl RunState<'_> {
                     n => vec![format!("in.{n}")],
                 };
                 new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
-                if let Some(error) = self.ended().filter(|_| computable) {
-                    return Ok(Err(Err(error.into_candle())));
-                }
+            }
+            self.settle(node);
+            self.inputs_are_there(node);
+            if let Some(error) = self.ended().filter(|_| computable) {
+                return Ok(Err(Err(error.into_candle())));
             }
         }
-        if computable && wants.may_skip {
-            let input = inputs.iter().find_map(Erased::tensor);
-            let shape =
-                || layer_shape(module, input?).or_else(|| known_shape(self, node, Some(input?.dims())));
-            if let Some(tensor) = self.replaced(node, shape)? {
+        if computable {
+            let facts = || outline(receiver.module(module)?, first?);
+            if let Some(tensor) = self.replaced(node, first, facts)? {
                 return Ok(Err(match self.ended() {
                     Some(error) => Err(error.into_candle()),
                     None => Ok(tensor),
@@ -166,12 +180,19 @@ impl RunState<'_> {
         let Some(input) = new_input else { return Ok(Ok(CallToken(Some(call)))) };
         let train = inputs.iter().find_map(|input| input.get::<bool>().copied()).unwrap_or(false);
         let Some(mut result) = receiver.call(module, &input, train) else {
-            let reason = "this layer cannot be called anew; hook the value where it is made".to_string();
-            let point = format!("{}:in", self.tree.name(node));
+            let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
         self.after(call, ErasedMut::of(&mut result));
         Ok(Err(result))
+    }
+
+    /// Notes that a call site was reached, where the run is a scan.
+    fn note(&self, calls: &RefCell<Vec<SeenCall>>, site: &'static CallSite) {
+        if self.scans() {
+            let CallSite { method, file, line, .. } = *site;
+            calls.borrow_mut().push(SeenCall { method, file, line });
+        }
     }
 
     fn after(&self, call: Call, mut result: ErasedMut<'_>) {
@@ -185,13 +206,17 @@ impl RunState<'_> {
             }
         }
         let wanted = self.dispatch.at(call.node).output || self.scans();
-        let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| wanted || self.ended.get()) else {
+        let matters = wanted || self.has_ended() || self.is_collecting();
+        let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| matters) else {
             return;
         };
         let mut part = 0;
         let fired = ops.each_tensor(result.reborrow(), &mut |label, tensor| {
             let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part };
             let names = || with_label(vec!["out".to_string()], part, label);
+            if part == 0 {
+                self.learn(call.node, call.input, tensor);
+            }
             if let Some(new) = self.fire(key, &names, tensor, Replace::Yes)? {
                 *tensor = new;
             }
@@ -201,6 +226,10 @@ impl RunState<'_> {
         if let Err(error) = fired {
             self.fail(error);
         }
+        self.settle(call.node);
+        if part > 0 {
+            self.method_is_over(call.node, 0, true);
+        }
         self.hand_on(ops, result);
     }
 
@@ -209,51 +238,5 @@ impl RunState<'_> {
         if let Some(error) = self.ended() {
             ops.fail(result, error);
         }
-    }
-}
-
-/// The shape that the output of a well-known layer has for this input.
-fn layer_shape(module: Erased<'_>, input: &Tensor) -> Option<Vec<usize>> {
-    let with_last = |last: usize| {
-        let mut dims = input.dims().to_vec();
-        *dims.last_mut()? = last;
-        Some(dims)
-    };
-    if let Some(linear) = module.get::<candle_nn::Linear>() {
-        return with_last(linear.weight().dim(0).ok()?);
-    }
-    if let Some(embedding) = module.get::<candle_nn::Embedding>() {
-        let mut dims = input.dims().to_vec();
-        dims.push(embedding.hidden_size());
-        return Some(dims);
-    }
-    let same = module.get::<candle_nn::LayerNorm>().is_some()
-        || module.get::<candle_nn::RmsNorm>().is_some()
-        || module.get::<candle_nn::GroupNorm>().is_some()
-        || module.get::<candle_nn::BatchNorm>().is_some()
-        || module.get::<candle_nn::Dropout>().is_some()
-        || module.get::<candle_nn::PReLU>().is_some();
-    same.then(|| input.dims().to_vec())
-}
-
-/// The shape that the output of a module has for an input of this shape, as an earlier run saw it;
-/// else, where a patch has the input's own shape, that one, since most modules keep it.
-pub(super) fn known_shape(state: &RunState<'_>, node: NodeId, input: Option<&[usize]>) -> Option<Vec<usize>> {
-    let input = input?.to_vec();
-    let learned = state.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(shape) = learned.get(&(node, input.clone())) {
-        return Some(shape.clone());
-    }
-    drop(learned);
-    state.patch_shape(node).filter(|shape| *shape == input)
-}
-
-impl RunState<'_> {
-    fn patch_shape(&self, node: NodeId) -> Option<Vec<usize>> {
-        let requests = self.dispatch.at(node).requests.iter().rev();
-        requests.filter_map(|id| self.requests.get(*id as usize)).find_map(|request| match &request.action {
-            super::Action::Patch(patch) if request.pattern.index().is_none() => Some(patch.dims().to_vec()),
-            _ => None,
-        })
     }
 }

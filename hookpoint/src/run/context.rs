@@ -5,6 +5,29 @@ use std::fmt;
 use crate::tree::Kind;
 
 /// Tells a hook where it is.
+///
+/// ```
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// use hookpoint::Kind;
+///
+/// let plan = model.plan().hook("up[0, *]", |ctx, element| {
+///     assert_eq!(ctx.kind(), Kind::Leaf);
+///     assert_eq!(ctx.call(), 0);
+///     assert!(ctx.type_name().ends_with("Linear"));
+///     // One call for each element of the second dimension, which is then dropped.
+///     assert!(element.dims().is_empty());
+///     match ctx.element() {
+///         Some([1]) => {
+///             assert_eq!(ctx.path(), "up[0, 1]");
+///             Ok(Some((element + 10.)?))
+///         }
+///         _ => Ok(None),
+///     }
+/// })?;
+/// assert_eq!(plan.run(|m| m.forward(&x))?.output.to_vec2::<f32>()?, [[1., 8.]]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct HookCtx<'a> {
     pub(crate) path: &'a str,

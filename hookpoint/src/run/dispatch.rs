@@ -1,19 +1,20 @@
 //! The requests of a plan, sorted by where they matter, so that a point that nobody asked for costs
 //! one look at a table.
 
+use super::goals::{Expects, Goal, Goals};
 use super::request::{Action, Request};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::select::no_match;
-use crate::tree::{Kind, MethodInfo, Node, NodeId, Tree};
+use crate::tree::{Kind, Node, NodeId, Tree};
 
 /// For every node, what is wanted there.
 pub(crate) struct Dispatch {
     nodes: Vec<Wants>,
     /// Are there requests for parameters at all?
     pub parameters: bool,
-    /// How many points the caches want, for a run that ends with the last of them.
-    pub wanted: usize,
+    /// What the caches want: for a run that ends with the last of it.
+    goals: Vec<(NodeId, Goal)>,
 }
 
 #[derive(Default)]
@@ -33,41 +34,85 @@ static NOTHING: Wants =
 /// What a pattern may mean at one node.
 #[derive(Default)]
 struct Meaning {
+    is_parameter: bool,
+    /// May it stand for more than its own text?
+    is_glob: bool,
     output: bool,
     inputs: bool,
+    /// Arguments of `forward`, by name.
+    arguments: usize,
+    /// Values inside `forward`.
     values: usize,
+    /// Other methods, and what is inside them.
+    methods: usize,
 }
 
 impl Meaning {
     fn of(pattern: &Pattern, tree: &Tree, node: &Node) -> Self {
-        let first = |prefix: &str, value: &str| {
-            value.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
-        let written = pattern.value();
-        let means =
-            |prefix: &str| pattern.matches_value(prefix) || written.is_some_and(|value| first(prefix, value));
-        let output = means("out");
         if node.kind == Kind::Parameter {
-            return Self { output: pattern.matches_value("out"), ..Self::default() };
+            let output = pattern.matches_value("out");
+            return Self { is_parameter: true, output, ..Self::default() };
         }
-        let inputs = means("in");
-        let named = |method: &&'static MethodInfo| {
-            let names = method.args.iter().chain(method.values).filter(|name| !name.is_empty());
-            let values = names.filter(|name| pattern.matches_value(&method.value_name(name))).count();
-            let result = pattern.matches_value(method.name);
-            let of_method = written.is_some_and(|value| {
-                let rest = value.strip_prefix(method.name).and_then(|rest| rest.strip_prefix('.'));
-                rest.is_some_and(|rest| first("in", rest) || first("out", rest))
-            });
-            values + usize::from(result) + usize::from(of_method)
+        let written = pattern.value();
+        let means = |value: &str| pattern.matches_value(value) || written.is_some_and(|w| is_part(value, w));
+        let mut meaning = Self {
+            is_glob: written.is_some_and(|value| value.contains(['*', '{'])),
+            output: means("out"),
+            inputs: means("in"),
+            ..Self::default()
         };
-        let values = if written.is_some() { tree.methods(node).iter().map(named).sum() } else { 0 };
-        Self { output, inputs, values }
+        let Some(written) = written else { return meaning };
+        let mut results: Vec<&str> = Vec::new();
+        for method in tree.methods(node) {
+            let count = |names: &[&str]| {
+                let named = names.iter().filter(|name| !name.is_empty());
+                let names = named.map(|name| method.value_name(name));
+                names.filter(|name| pattern.matches_value(name) || is_part(name, written)).count()
+            };
+            let (arguments, values) = (count(method.args), count(method.values));
+            if pattern.matches_value(method.name) && !results.contains(&method.name) {
+                results.push(method.name);
+            }
+            let rest = written.strip_prefix(method.name).and_then(|rest| rest.strip_prefix('.'));
+            let numbered = rest.is_some_and(|rest| is_part("in", rest) || is_part("out", rest));
+            if method.is_forward() {
+                meaning.arguments += arguments;
+                meaning.values += values;
+            } else {
+                meaning.methods += arguments + values + usize::from(numbered);
+            }
+        }
+        let is_forward = |name: &&&str| name.starts_with("forward");
+        let forward = results.iter().filter(is_forward).count();
+        meaning.values += forward;
+        meaning.methods += results.len() - forward;
+        meaning
+    }
+
+    fn inside(&self) -> usize {
+        self.arguments + self.values + self.methods
+    }
+
+    /// When a cache with this meaning has everything it wants.
+    fn expects(&self) -> Expects {
+        let only_inputs = !self.output && self.values == 0 && self.methods == 0;
+        match self.is_glob {
+            _ if self.is_parameter => Expects::Points(1),
+            _ if only_inputs => Expects::Inputs,
+            true if self.methods > 0 => Expects::Everything,
+            true => Expects::Call,
+            false => Expects::Points(self.inside().max(1)),
+        }
     }
 
     fn anything(&self) -> bool {
-        self.output || self.inputs || self.values > 0
+        self.output || self.inputs || self.inside() > 0
     }
+}
+
+/// Is this the value `of`, or a part of it: `out`, or `out.1`?
+fn is_part(of: &str, value: &str) -> bool {
+    value.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 /// The nodes that a pattern selects, or an error that names the nearest points.
@@ -113,7 +158,7 @@ impl Dispatch {
         let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| Wants::default()).collect();
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
         order.sort_by_key(|id| requests.get(*id as usize).map(|request| request.action.rank()));
-        let mut wanted = 0;
+        let mut goals = Vec::new();
         let mut parameters = false;
         // A module may be skipped when every request at it is a whole patch or a cache of the output.
         let mut blocked: Vec<bool> = tree.nodes.iter().map(|_| false).collect();
@@ -126,13 +171,12 @@ impl Dispatch {
                 };
                 let meaning = Meaning::of(&request.pattern, tree, node);
                 wants.output |= meaning.output;
-                wants.inputs |= meaning.inputs || meaning.values > 0;
-                wants.values |= meaning.values > 0;
+                wants.inputs |= meaning.inputs || meaning.inside() > 0;
+                wants.values |= meaning.inside() > 0;
                 wants.requests.push(id);
                 parameters |= node.kind == Kind::Parameter;
                 if let Action::Cache(_) = request.action {
-                    let literal = usize::from(meaning.output || meaning.inputs);
-                    wanted += meaning.values.max(literal);
+                    goals.push((*at, Goal::new(id, meaning.expects())));
                 }
                 let whole_output = request.pattern.value().is_none();
                 let harmless = whole_output && !matches!(request.action, Action::Hook(_));
@@ -156,7 +200,16 @@ impl Dispatch {
                 wants.may_skip = may;
             }
         }
-        Self { nodes, parameters, wanted }
+        Self { nodes, parameters, goals }
+    }
+
+    /// What is to be reached by a run that ends with the last of it.
+    pub fn goals(&self) -> Goals {
+        let mut goals = Goals::default();
+        for (node, goal) in &self.goals {
+            goals.entry(*node).or_default().push(goal.clone());
+        }
+        goals
     }
 
     pub fn at(&self, node: NodeId) -> &Wants {

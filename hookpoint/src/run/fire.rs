@@ -4,27 +4,34 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 
+use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
 use super::{Capture, Captured, HookCtx, Mode, PointKey, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{point_name, Index};
 use crate::raw::paused;
 use crate::tree::{Kind, Seen};
+use crate::value::AnyValue;
 
 /// A point that this run has reached.
 pub(crate) struct Point {
-    /// What the value is called, the preferred name first.
+    /// What the value is called.
     pub value: String,
-    pub name: Arc<str>,
-    kind: Kind,
     type_name: &'static str,
-    requests: Rc<[u32]>,
+    asked: Rc<[Asked]>,
     pub calls: usize,
     pub seen: Option<Seen>,
     /// Which of the points this run reached first, second, ..
     pub order: usize,
+}
+
+/// A request for a point, which it calls by one of its names: `:in` rather than `:x` where it says so.
+struct Asked {
+    request: u32,
+    name: Arc<str>,
+    kind: Kind,
 }
 
 /// May the value at a point be replaced, and if not, why not?
@@ -44,41 +51,33 @@ impl RunState<'_> {
         tensor: &Tensor,
         replace: Replace,
     ) -> Result<Option<Tensor>> {
-        let (requests, name, call, kind, type_name) = {
-            let mut points = self.points.borrow_mut();
-            let order = points.len();
-            let point = points.entry(key).or_insert_with(|| self.point(key, names(), order));
-            let call = point.calls;
-            point.calls += 1;
-            if self.scans() {
-                let (shape, dtype) = (tensor.dims().to_vec(), tensor.dtype());
-                point.seen = Some(Seen { shape, dtype, calls: point.calls });
-            }
-            if point.requests.is_empty() {
-                return Ok(None);
-            }
-            (point.requests.clone(), point.name.clone(), call, point.kind, point.type_name)
-        };
+        // A model that swallows the error that ends its run goes on unwatched.
+        if self.has_ended() {
+            return Ok(None);
+        }
+        let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
+        let Some((asked, call, type_name)) = self.arrive(key, names, seen) else { return Ok(None) };
         let mut value = Cow::Borrowed(tensor);
-        for id in requests.iter() {
+        for Asked { request: id, name, kind } in asked.iter() {
             let Some(request) = self.requests.get(*id as usize) else { continue };
-            if request.pattern.call().is_some_and(|wanted| wanted != call) {
+            let pattern = &request.pattern;
+            if pattern.call().is_some_and(|wanted| wanted != call) {
                 continue;
             }
-            let at = At { name: &name, kind, type_name, call };
+            let at = At { name, kind: *kind, type_name, call };
             let new = match &request.action {
-                Action::Hook(hook) => at.hook(hook, request.pattern.index(), &value)?,
-                Action::Patch(patch) => Some(at.patch(patch, request.pattern.index(), &value)?),
+                Action::Hook(hook) => at.hook(hook, pattern.index(), &value)?,
+                Action::Patch(patch) => Some(at.patch(patch, pattern.index(), &value)?),
                 Action::Cache(options) => {
-                    self.capture(&at, request.pattern.index(), options, &value)?;
+                    self.capture(&at, request, options, &value)?;
                     None
                 }
             };
-            self.note_fired(*id, request);
+            self.note_fired(*id, request, key);
             if let Some(new) = new {
                 if let Replace::No(reason) = replace {
-                    let reason = reason.to_string();
-                    return Err(ErrorKind::NotReplaceable { point: name.to_string(), reason }.into());
+                    let (point, reason) = (name.to_string(), reason.to_string());
+                    return Err(ErrorKind::NotReplaceable { point, reason }.into());
                 }
                 value = Cow::Owned(new);
             }
@@ -89,90 +88,103 @@ impl RunState<'_> {
         })
     }
 
+    /// As `fire`, for a value that is not a tensor: it can only be kept, as a copy.
+    pub(super) fn fire_any(
+        &self,
+        key: PointKey,
+        names: &dyn Fn() -> Vec<String>,
+        copy: &mut dyn FnMut() -> Option<AnyValue>,
+    ) {
+        if self.has_ended() {
+            return;
+        }
+        let nothing_seen = |calls| Seen { shape: Vec::new(), dtype: candle_core::DType::U8, calls };
+        let arrived = match self.scans() {
+            true => None,
+            false => self.arrive(key, names, nothing_seen),
+        };
+        let Some((asked, call, _)) = arrived else { return };
+        for Asked { request: id, name, .. } in asked.iter() {
+            let Some(request) = self.requests.get(*id as usize) else { continue };
+            let pattern = &request.pattern;
+            let wanted = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
+            if !wanted || !matches!(request.action, Action::Cache(_)) {
+                continue;
+            }
+            // A `clone` is the user's own code, and may be annotated.
+            if let Some(value) = paused(&mut *copy) {
+                let (name, by_call) = (name.clone(), pattern.call().is_some());
+                let capture = Capture { name, call, by_call, value: Captured::Any(value) };
+                self.captures.borrow_mut().push(capture);
+                self.note_fired(*id, request, key);
+            }
+        }
+    }
+
+    /// Counts one more visit of a point; gives what is asked for there, if anything is.
+    fn arrive(
+        &self,
+        key: PointKey,
+        names: &dyn Fn() -> Vec<String>,
+        seen: impl FnOnce(usize) -> Seen,
+    ) -> Option<(Rc<[Asked]>, usize, &'static str)> {
+        let mut points = self.points.borrow_mut();
+        let order = points.len();
+        let point = points.entry(key).or_insert_with(|| self.point(key, names(), order));
+        let call = point.calls;
+        point.calls += 1;
+        if self.scans() {
+            point.seen = Some(seen(point.calls));
+        }
+        (!point.asked.is_empty()).then(|| (point.asked.clone(), call, point.type_name))
+    }
+
     fn point(&self, key: PointKey, names: Vec<String>, order: usize) -> Point {
         let node = self.tree.node(key.node);
-        let selected = |id: &&u32| {
-            let request = self.requests.get(**id as usize);
-            request.is_some_and(|request| names.iter().any(|name| request.pattern.matches_value(name)))
-        };
-        let at_node = &self.dispatch.at(key.node).requests;
-        let requests: Rc<[u32]> = at_node.iter().filter(selected).copied().collect();
-        // Keys are called as the first request calls them: `:in` rather than `:x` where it says so.
-        let says = |name: &&String| {
-            let first = requests.first().and_then(|id| self.requests.get(*id as usize));
-            first.is_some_and(|request| request.pattern.matches_value(name))
-        };
-        let value = names.iter().find(says).or(names.first()).cloned().unwrap_or_default();
-        let is_output = value == "out";
         let own_kind = node.map_or(Kind::Value, |node| node.kind);
+        let asked = |id: &u32| {
+            let pattern = &self.requests.get(*id as usize)?.pattern;
+            let value = names.iter().find(|name| pattern.matches_value(name))?;
+            let (name, kind) = match value.as_str() {
+                "out" => (self.tree.name(key.node), own_kind),
+                value => (point_name(self.tree.segments(key.node), value).into(), Kind::Value),
+            };
+            Some(Asked { request: *id, name, kind })
+        };
         Point {
-            name: match is_output {
-                true => self.tree.name(key.node),
-                false => point_name(self.tree.segments(key.node), &value).into(),
-            },
-            value,
-            kind: if is_output { own_kind } else { Kind::Value },
+            asked: self.dispatch.at(key.node).requests.iter().filter_map(asked).collect(),
+            value: names.into_iter().next().unwrap_or_default(),
             type_name: node.map_or("", |node| node.type_name),
-            requests,
             calls: 0,
             seen: None,
             order,
         }
     }
 
-    /// Notes that a value without tensors was reached, and keeps a copy if one is wanted.
-    pub(super) fn fire_any(
-        &self,
-        key: PointKey,
-        names: &dyn Fn() -> Vec<String>,
-        copy: &mut dyn FnMut() -> Option<crate::value::AnyValue>,
-    ) {
-        let mut points = self.points.borrow_mut();
-        let order = points.len();
-        let point = points.entry(key).or_insert_with(|| self.point(key, names(), order));
-        let call = point.calls;
-        point.calls += 1;
-        for id in point.requests.iter() {
-            let Some(request) = self.requests.get(*id as usize) else { continue };
-            let wanted = request.pattern.call().is_none_or(|wanted| wanted == call);
-            if !wanted || request.pattern.index().is_some() || !matches!(request.action, Action::Cache(_)) {
-                continue;
-            }
-            if let Some(value) = copy() {
-                let name = point.name.clone();
-                self.captures.borrow_mut().push(Capture { name, call, value: Captured::Any(value) });
-                self.note_fired(*id, request);
-            }
-        }
-    }
-
-    fn note_fired(&self, id: u32, request: &Request<'_>) {
+    fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
         if let Some(fired) = self.fired.get(id as usize) {
             fired.set(fired.get() + 1);
         }
         if self.mode == Mode::UntilCollected && matches!(request.action, Action::Cache(_)) {
-            let left = self.remaining.get().saturating_sub(1);
-            self.remaining.set(left);
-            if left == 0 {
-                self.fail(ErrorKind::Stopped.into());
-            }
+            self.note_goal(id, key);
         }
     }
 
     fn capture(
         &self,
         at: &At<'_>,
-        index: Option<&Index>,
+        request: &Request<'_>,
         options: &CacheOptions,
         value: &Tensor,
     ) -> Result<()> {
+        let by_call = request.pattern.call().is_some();
         let keep = |name: Arc<str>, taken: Tensor| -> Result<()> {
             let value = Captured::Tensor(options.apply(taken)?);
-            self.captures.borrow_mut().push(Capture { name, call: at.call, value });
+            self.captures.borrow_mut().push(Capture { name, call: at.call, by_call, value });
             Ok(())
         };
-        let Some(index) = index else {
-            return keep(at.shared_name(), owned(value)?);
+        let Some(index) = request.pattern.index() else {
+            return keep(at.name.clone(), self.owned(value)?);
         };
         for element in index.elements(at.name, value.dims())? {
             let part = element.read(at.name, value)?.force_contiguous()?;
@@ -191,19 +203,13 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn shared_name(&self) -> Arc<str> {
-        self.name.clone()
-    }
-
     fn hook(&self, hook: &HookFn<'_>, index: Option<&Index>, value: &Tensor) -> Result<Option<Tensor>> {
         let call = |path: &str, element: Option<&[usize]>, seen: &Tensor| {
             let (kind, call, type_name) = (self.kind, self.call, self.type_name);
             let ctx = HookCtx { path, kind, call, element, type_name };
-            let result = paused(|| hook(&ctx, seen)).map_err(|error| hook_failed(path, error))?;
-            let new = match result {
-                Some(new) => fit("what the hook returned", path, new, seen, Broadcast::No)?,
-                None => return Ok(None),
-            };
+            let new = paused(|| hook(&ctx, seen)).map_err(|error| hook_failed(path, error))?;
+            let Some(new) = new else { return Ok(None) };
+            let new = fit("what the hook returned", path, &new, &Like::of(seen), Broadcast::No)?;
             Ok::<_, Error>(Some(new.contiguous()?))
         };
         let Some(index) = index else {
@@ -226,16 +232,17 @@ impl At<'_> {
 
     fn patch(&self, patch: &Tensor, index: Option<&Index>, value: &Tensor) -> Result<Tensor> {
         let Some(index) = index else {
-            return fit("the patch", self.name, patch.clone(), value, Broadcast::No);
+            let new = fit("the patch", self.name, patch, &Like::of(value), Broadcast::No)?;
+            return laid_out(new, value.stride());
         };
-        let mut value = value.clone();
+        let mut new = value.clone();
         for element in index.elements(self.name, value.dims())? {
-            let place = element.read(self.name, &value)?;
+            let place = element.read(self.name, value)?;
             let path = format!("{}[{element}]", self.name);
-            let part = fit("the patch", &path, patch.clone(), &place, Broadcast::Yes)?;
-            value = element.write(self.name, &value, &part)?;
+            let part = fit("the patch", &path, patch, &Like::of(&place), Broadcast::Yes)?;
+            new = element.write(self.name, &new, &part)?;
         }
-        Ok(value)
+        laid_out(new, value.stride())
     }
 }
 
@@ -245,117 +252,4 @@ fn hook_failed(point: &str, error: Error) -> Error {
         ErrorKind::Hook { .. } => error,
         _ => ErrorKind::Hook { point: point.to_string(), source: Box::new(error) }.into(),
     }
-}
-
-#[derive(PartialEq, Clone, Copy)]
-enum Broadcast {
-    Yes,
-    No,
-}
-
-/// Makes `new` a replacement for `old`: same shape, dtype and device, or an error that says why not.
-fn fit(what: &str, point: &str, new: Tensor, old: &Tensor, broadcast: Broadcast) -> Result<Tensor> {
-    check_shape(what, point, new.dims(), old.dims(), broadcast)?;
-    let mut new = new;
-    if new.dtype() != old.dtype() {
-        if is_float(new.dtype()) != is_float(old.dtype()) {
-            let (expected, found) = (old.dtype().as_str().to_string(), new.dtype().as_str().to_string());
-            let (point, what) = (point.to_string(), what.to_string());
-            return Err(ErrorKind::DType { point, what, expected, found }.into());
-        }
-        new = new.to_dtype(old.dtype())?;
-    }
-    if !new.device().same_device(old.device()) {
-        new = new.to_device(old.device())?;
-    }
-    if new.dims() != old.dims() {
-        new = new.broadcast_as(old.dims())?;
-    }
-    Ok(new)
-}
-
-fn check_shape(
-    what: &str,
-    point: &str,
-    found: &[usize],
-    expected: &[usize],
-    broadcast: Broadcast,
-) -> Result<()> {
-    let broadcasts = || {
-        let pairs = found.iter().rev().zip(expected.iter().rev());
-        found.len() <= expected.len() && pairs.fold(true, |fits, (f, e)| fits && (f == e || *f == 1))
-    };
-    if found == expected || (broadcast == Broadcast::Yes && broadcasts()) {
-        return Ok(());
-    }
-    let remedy = match broadcast {
-        Broadcast::Yes => "give a tensor of that shape, or one that broadcasts to it".to_string(),
-        Broadcast::No if found.len() < expected.len() => {
-            "give a tensor of exactly that shape; to change a part of it, add an index, as in `path[:, -1]`"
-                .to_string()
-        }
-        Broadcast::No => "give a tensor of exactly that shape".to_string(),
-    };
-    let (point, what) = (point.to_string(), what.to_string());
-    Err(ErrorKind::Shape { point, what, expected: expected.to_vec(), found: found.to_vec(), remedy }.into())
-}
-
-/// The check of a patch against a shape that is known without running the module.
-pub(super) fn check_patch(point: &str, patch: &Tensor, expected: &[usize]) -> Result<()> {
-    check_shape("the patch", point, patch.dims(), expected, Broadcast::No)
-}
-
-fn is_float(dtype: DType) -> bool {
-    dtype.is_float()
-}
-
-impl CacheOptions {
-    fn apply(&self, mut tensor: Tensor) -> Result<Tensor> {
-        if let Some(dtype) = self.dtype.filter(|_| is_float(tensor.dtype())) {
-            tensor = tensor.to_dtype(dtype)?;
-        }
-        if let Some(device) = &self.device {
-            tensor = tensor.to_device(device)?;
-        }
-        Ok(tensor)
-    }
-}
-
-/// The tensor itself where it owns what it shows; a copy where it is a window into something larger,
-/// such as a KV cache that is written in place, or a slice that would keep its parent alive.
-fn owned(tensor: &Tensor) -> Result<Tensor> {
-    let partial = {
-        let (storage, layout) = tensor.storage_and_layout();
-        let in_storage = match &*storage {
-            candle_core::Storage::Cpu(cpu) => elements(cpu),
-            // Their length is not public; gaps and offsets give most windows away.
-            _ => None,
-        };
-        let count = layout.shape().elem_count();
-        match in_storage {
-            Some(all) => all > count,
-            None => layout.start_offset() != 0 || reach(layout) > count,
-        }
-    };
-    Ok(if partial { tensor.force_contiguous()? } else { tensor.clone() })
-}
-
-/// One past the last element that a layout touches.
-fn reach(layout: &candle_core::Layout) -> usize {
-    let steps = layout.dims().iter().zip(layout.stride());
-    layout.start_offset() + steps.map(|(dim, stride)| dim.saturating_sub(1) * stride).sum::<usize>() + 1
-}
-
-fn elements(storage: &candle_core::CpuStorage) -> Option<usize> {
-    use candle_core::CpuStorage as Cpu;
-    Some(match storage {
-        Cpu::U8(data) => data.len(),
-        Cpu::U32(data) => data.len(),
-        Cpu::I64(data) => data.len(),
-        Cpu::BF16(data) => data.len(),
-        Cpu::F16(data) => data.len(),
-        Cpu::F32(data) => data.len(),
-        Cpu::F64(data) => data.len(),
-        _ => return None,
-    })
 }

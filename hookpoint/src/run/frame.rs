@@ -4,10 +4,8 @@ use std::cell::Cell;
 
 use candle_core::Tensor;
 
-use super::call::known_shape;
-use super::fire::{check_patch, Replace};
-use super::request::Action;
-use super::{Frame, PointKey, RunState, Slot32};
+use super::fire::Replace;
+use super::{Dims, Frame, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, Erased, ErasedMut, Slot};
 use crate::tree::{MethodInfo, NodeId};
@@ -31,7 +29,7 @@ impl Drop for Entered {
 
 #[cold]
 fn leave(depth: usize) {
-    current(|state| state.frames.borrow_mut().truncate(depth - 1));
+    current(|state| state.leave(depth));
 }
 
 impl Entered {
@@ -140,6 +138,7 @@ impl Entered {
     #[cold]
     pub fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
         current(|state| {
+            state.arguments_shown(self.depth);
             if let (Some(error), Some(from_error)) = (state.ended(), ops.from_error) {
                 return Some(from_error(error));
             }
@@ -180,10 +179,11 @@ impl RunState<'_> {
         let caller = self.caller();
         let node = self.claim(this, caller);
         let mut frames = self.frames.borrow_mut();
-        // A `forward_t` that `forward` of the same module calls is part of the same call.
-        let nested = frames.last().is_some_and(|top| {
-            top.node.is_some() && top.node == node && top.method.is_forward() && method.is_forward()
-        });
+        // A `forward_t` that `forward` of the same module calls is part of the same call; a `forward`
+        // that calls itself is called anew.
+        let same_module = frames.iter().rev().take_while(|frame| node.is_some() && frame.node == node);
+        let mut others = same_module.filter(|frame| !std::ptr::eq(frame.method, method));
+        let nested = others.any(|frame| frame.method.is_forward());
         let wants = node.map(|node| self.dispatch.at(node));
         frames.push(Frame {
             node,
@@ -193,8 +193,19 @@ impl RunState<'_> {
             wants_values: wants.is_some_and(|wants| wants.values) || self.scans(),
             inputs_seen: 0,
             first_input: None,
+            replaced_for: None,
+            announced: self.announced.borrow().len(),
         });
         frames.len()
+    }
+
+    /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.
+    fn leave(&self, depth: usize) {
+        let mut frames = self.frames.borrow_mut();
+        if let Some(frame) = frames.get(depth - 1) {
+            self.announced.borrow_mut().truncate(frame.announced);
+        }
+        frames.truncate(depth - 1);
     }
 
     /// The node of the module that is entered. Where its call site has said which one it is about to
@@ -233,7 +244,9 @@ impl RunState<'_> {
         };
         let input = self.next_input(depth);
         let Some(at) = self.argument_point(depth, number, input, tensor) else { return Ok(None) };
-        self.fire(at.key, &|| at.names(), tensor, replace)
+        let new = self.fire(at.key, &|| at.names(), tensor, replace)?;
+        self.settle(at.key.node);
+        Ok(new)
     }
 
     fn argument_value(&self, depth: usize, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
@@ -243,6 +256,7 @@ impl RunState<'_> {
                 if let Some(new) = self.fire(at.key, &|| at.names(), tensor, Replace::Yes)? {
                     *tensor = new;
                 }
+                self.settle(at.key.node);
             }
             return Ok(());
         }
@@ -258,7 +272,7 @@ impl RunState<'_> {
         ops.each_tensor(value, &mut |label, tensor| {
             if let Some(mut at) = self.argument_point(depth, number, input, tensor) {
                 at.key.part = part;
-                let names = || with_label(at.names(), part, label);
+                let names = || at.part_names(part, label);
                 if let Some(new) = self.fire(at.key, &names, tensor, Replace::Yes)? {
                     *tensor = new;
                 }
@@ -272,8 +286,10 @@ impl RunState<'_> {
         let mut frames = self.frames.borrow_mut();
         let frame = frames.get_mut(depth - 1)?;
         let node = frame.node?;
-        if frame.is_call && frame.first_input.is_none() && self.dispatch.at(node).output {
-            frame.first_input = Some(tensor.dims().to_vec());
+        let wants = self.dispatch.at(node);
+        if frame.is_call && frame.first_input.is_none() && wants.output {
+            frame.first_input = Dims::of(tensor);
+            frame.replaced_for = wants.may_skip.then(|| tensor.clone());
         }
         let (method, is_call) = (frame.method, frame.is_call);
         frame.wants_inputs.then(|| Argument {
@@ -285,55 +301,37 @@ impl RunState<'_> {
         })
     }
 
-    fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
-        let (node, input) = {
-            let frames = self.frames.borrow();
-            let Some(frame) = frames.get(depth - 1).filter(|frame| frame.is_call) else { return Ok(None) };
-            let Some(node) = frame.node else { return Ok(None) };
-            (node, frame.first_input.clone())
-        };
-        self.replaced(node, || known_shape(self, node, input.as_deref()))
+    fn arguments_shown(&self, depth: usize) {
+        let node =
+            self.frames.borrow().get(depth - 1).filter(|frame| frame.is_call).and_then(|frame| frame.node);
+        if let Some(node) = node {
+            self.inputs_are_there(node);
+        }
     }
 
-    /// The value of a module that need not run because its whole output is patched. `shape` gives
-    /// the shape that its output would have, if that is known without running it.
-    pub(super) fn replaced(
-        &self,
-        node: NodeId,
-        shape: impl FnOnce() -> Option<Vec<usize>>,
-    ) -> Result<Option<Tensor>> {
-        let wants = self.dispatch.at(node);
-        if !wants.may_skip || self.scans() {
-            return Ok(None);
-        }
-        let key = PointKey { node, method: 0, slot: Slot32::Result, part: 0 };
-        let call = self.points.borrow().get(&key).map_or(0, |point| point.calls);
-        let patches = wants.requests.iter().rev().filter_map(|id| self.requests.get(*id as usize));
-        let mut whole = patches.filter_map(|request| match &request.action {
-            Action::Patch(patch)
-                if request.pattern.index().is_none()
-                    && request.pattern.call().is_none_or(|wanted| wanted == call) =>
-            {
-                Some(patch)
-            }
-            _ => None,
-        });
-        let Some(patch) = whole.next() else { return Ok(None) };
-        let Some(shape) = shape() else { return Ok(None) };
-        check_patch(&self.tree.name(node), patch, &shape)?;
-        let fired = self.fire(key, &|| vec!["out".into()], patch, Replace::Yes)?;
-        Ok(Some(fired.unwrap_or_else(|| patch.clone())))
+    /// The output of the module that is entered, where it need not run.
+    fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
+        let (node, input) = {
+            let mut frames = self.frames.borrow_mut();
+            let Some(frame) = frames.get_mut(depth - 1).filter(|frame| frame.is_call) else {
+                return Ok(None);
+            };
+            let Some(node) = frame.node else { return Ok(None) };
+            (node, frame.replaced_for.take())
+        };
+        self.replaced(node, input.as_ref(), || None)
     }
 
     fn result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
         let (node, method, is_call, wants_values, first_input) = {
-            let mut frames = self.frames.borrow_mut();
-            let Some(frame) = frames.get_mut(depth - 1) else { return Ok(()) };
+            let frames = self.frames.borrow();
+            let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
             let Some(node) = frame.node else { return Ok(()) };
-            (node, frame.method, frame.is_call, frame.wants_values, frame.first_input.take())
+            (node, frame.method, frame.is_call, frame.wants_values, frame.first_input)
         };
-        let wanted = if is_call { self.dispatch.at(node).output || self.scans() } else { wants_values };
-        if !wanted {
+        let wants = self.dispatch.at(node);
+        let output_wanted = is_call && wants.output;
+        if !(output_wanted || wants_values || self.is_collecting()) {
             return Ok(());
         }
         let key = |part| PointKey {
@@ -342,37 +340,35 @@ impl RunState<'_> {
             slot: Slot32::Result,
             part,
         };
-        let base = if is_call { "out" } else { method.name };
+        let names = || match is_call {
+            true => vec!["out".to_string(), method.name.to_string()],
+            false => vec![method.name.to_string()],
+        };
         let parts = Cell::new(0);
         if let Some(each_tensor) = ops.each_tensor {
             each_tensor(result, &mut |label, tensor| {
                 let part = parts.get();
                 parts.set(part + 1);
-                if part == 0 && is_call {
-                    self.learn(node, first_input.as_deref(), tensor);
+                if part == 0 && output_wanted {
+                    self.learn(node, first_input, tensor);
                 }
-                let names = || with_label(vec![base.to_string()], part, label);
+                let names = || with_label(names(), part, label);
                 if let Some(new) = self.fire(key(part), &names, tensor, Replace::Yes)? {
                     *tensor = new;
                 }
                 Ok(())
             })?;
         }
-        if ops.from_tensor.is_none() {
-            if let Some(copy) = &ops.copy {
-                // Under the same name, beside the tensors: the whole value, of whatever type.
-                let key = key(u32::MAX);
-                self.fire_any(key, &|| vec![base.to_string()], &mut || (copy.0)(result));
-            }
+        if let (None, Some(copy)) = (ops.from_tensor, &ops.copy) {
+            // Under the same name, beside the tensors: the whole value, of whatever type.
+            self.fire_any(key(u32::MAX), &names, &mut || (copy.0)(result));
+        }
+        self.settle(node);
+        // A method that failed gave no tensors, and its error says why some points were not reached.
+        if parts.get() > 0 {
+            self.method_is_over(node, address(method), is_call);
         }
         Ok(())
-    }
-
-    fn learn(&self, node: NodeId, first_input: Option<&[usize]>, output: &Tensor) {
-        if let Some(input) = first_input.filter(|input| *input != output.dims()) {
-            let mut learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            learned.insert((node, input.to_vec()), output.dims().to_vec());
-        }
     }
 }
 
@@ -413,5 +409,20 @@ impl Argument {
             false => format!("{}.{numbered}", self.method.name),
         };
         own.map(|name| self.method.value_name(name)).into_iter().chain([by_number]).collect()
+    }
+
+    /// The names of a part of the argument. The second part of the first input is `in.0.1`: the second
+    /// input is `in.1`.
+    fn part_names(&self, part: u32, label: &str) -> Vec<String> {
+        let first = if part == 0 { self.names() } else { Vec::new() };
+        let numbered = |name: String| match name.strip_suffix("in") {
+            Some(_) if self.input == 0 => format!("{name}.0"),
+            _ => name,
+        };
+        let mut whole = self.names();
+        if let Some(last) = whole.pop() {
+            whole.push(numbered(last));
+        }
+        first.into_iter().chain(with_label(whole, 1, label)).collect()
     }
 }

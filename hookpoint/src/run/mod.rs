@@ -3,15 +3,19 @@
 //! Instrumented code asks the thread's current [`RunState`] (see [`crate::raw::current`]); this
 //! module and its children answer. `frame` follows the annotated methods, `call` the calls of foreign
 //! modules, `operand` bindings and parameters; all of them end in `fire`, which does at a point what
-//! the plan wants there.
+//! the plan wants there. `skip` knows which modules need not run, `goals` when a run may end.
 
 mod call;
 mod context;
 mod dispatch;
 mod fire;
 mod frame;
+mod goals;
 mod operand;
+mod own;
+mod replacement;
 mod request;
+mod skip;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -25,11 +29,13 @@ pub use frame::Entered;
 pub use operand::{bound, uses, Uses};
 pub use request::CacheOptions;
 pub(crate) use request::{Action, HookFn, Request};
+pub(crate) use skip::{Dims, Known, Learned, Skipped};
 
 use crate::error::{Error, ErrorKind};
 use crate::tree::{MethodInfo, NodeId, Tree};
 use crate::value::AnyValue;
 use fire::Point;
+use goals::Goals;
 
 /// What a run keeps while it goes on. It lives on the stack of the function that runs the model.
 pub(crate) struct RunState<'p> {
@@ -37,14 +43,17 @@ pub(crate) struct RunState<'p> {
     pub dispatch: &'p Dispatch,
     pub requests: &'p [Request<'p>],
     pub mode: Mode,
-    pub learned: &'p Shapes,
+    learned: &'p Learned,
     frames: RefCell<Vec<Frame>>,
     announced: RefCell<Vec<Announced>>,
     points: RefCell<Points>,
     pub fired: Vec<Cell<usize>>,
     pub captures: RefCell<Vec<Capture>>,
-    pub unknown: RefCell<Vec<UnknownCall>>,
-    remaining: Cell<usize>,
+    pub known: RefCell<Vec<SeenCall>>,
+    pub unknown: RefCell<Vec<SeenCall>>,
+    goals: RefCell<Goals>,
+    lessons: RefCell<Vec<(NodeId, Known)>>,
+    skipped: RefCell<Vec<Skipped>>,
     error: RefCell<Option<Error>>,
     ended: Cell<bool>,
 }
@@ -89,7 +98,11 @@ struct Frame {
     wants_inputs: bool,
     wants_values: bool,
     inputs_seen: u32,
-    first_input: Option<Vec<usize>>,
+    first_input: Option<Dims>,
+    /// The first input itself, where the module may be skipped.
+    replaced_for: Option<Tensor>,
+    /// How many calls had been announced when this method was entered.
+    announced: usize,
 }
 
 /// A call site that is about to call a module of an annotated type.
@@ -102,6 +115,8 @@ struct Announced {
 pub(crate) struct Capture {
     pub name: Arc<str>,
     pub call: usize,
+    /// Was this very call asked for, as in `path#0`?
+    pub by_call: bool,
     pub value: Captured,
 }
 
@@ -110,17 +125,13 @@ pub(crate) enum Captured {
     Any(AnyValue),
 }
 
-/// A call of a module that the model's tree does not know.
+/// A call of a module that a scan has seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct UnknownCall {
+pub(crate) struct SeenCall {
     pub method: &'static str,
     pub file: &'static str,
     pub line: u32,
 }
-
-/// Output shapes by module and shape of its first input, where they differ: what a patch of a module
-/// that is not going to run is checked against.
-pub(crate) type Shapes = std::sync::Mutex<std::collections::HashMap<(NodeId, Vec<usize>), Vec<usize>>>;
 
 impl<'p> RunState<'p> {
     pub fn new(
@@ -128,7 +139,7 @@ impl<'p> RunState<'p> {
         dispatch: &'p Dispatch,
         requests: &'p [Request<'p>],
         mode: Mode,
-        learned: &'p Shapes,
+        learned: &'p Learned,
     ) -> Self {
         Self {
             tree,
@@ -141,8 +152,14 @@ impl<'p> RunState<'p> {
             points: RefCell::default(),
             fired: requests.iter().map(|_| Cell::new(0)).collect(),
             captures: RefCell::default(),
+            known: RefCell::default(),
             unknown: RefCell::default(),
-            remaining: Cell::new(dispatch.wanted),
+            goals: RefCell::new(match mode {
+                Mode::UntilCollected => dispatch.goals(),
+                Mode::Whole | Mode::Scan => Goals::default(),
+            }),
+            lessons: RefCell::default(),
+            skipped: RefCell::default(),
             error: RefCell::default(),
             ended: Cell::new(false),
         }
@@ -152,6 +169,10 @@ impl<'p> RunState<'p> {
     fn fail(&self, error: Error) {
         self.error.borrow_mut().get_or_insert(error);
         self.ended.set(true);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.get()
     }
 
     /// The error that ended the run, if it is over.
@@ -174,7 +195,9 @@ impl<'p> RunState<'p> {
                 captures: self.captures.into_inner(),
                 fired: self.fired.into_iter().map(Cell::into_inner).collect(),
                 points,
+                known: self.known.into_inner(),
                 unknown: self.unknown.into_inner(),
+                skipped: self.skipped.into_inner(),
             },
         )
     }
@@ -185,8 +208,13 @@ impl<'p> RunState<'p> {
         error.as_ref().is_some_and(|error| matches!(error.kind(), ErrorKind::Stopped))
     }
 
+    /// The nearest module whose code is being executed.
     fn caller(&self) -> Option<NodeId> {
-        self.frames.borrow().last().and_then(|frame| frame.node)
+        self.frames.borrow().iter().rev().find_map(|frame| frame.node)
+    }
+
+    fn is_collecting(&self) -> bool {
+        self.mode == Mode::UntilCollected
     }
 
     fn scans(&self) -> bool {
@@ -199,5 +227,7 @@ pub(crate) struct Finished {
     pub captures: Vec<Capture>,
     pub fired: Vec<usize>,
     pub points: Vec<(NodeId, Point)>,
-    pub unknown: Vec<UnknownCall>,
+    pub known: Vec<SeenCall>,
+    pub unknown: Vec<SeenCall>,
+    pub skipped: Vec<Skipped>,
 }

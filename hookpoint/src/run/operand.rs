@@ -109,11 +109,12 @@ impl RunState<'_> {
             if let Err(error) = fired {
                 self.fail(error);
             }
+            self.settle(*node);
         }
         self.hand_on(ops, result);
     }
 
-    fn bound(&self, method: &'static MethodInfo, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
+    fn bound(&self, method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) -> Result<()> {
         let node = {
             let frames = self.frames.borrow();
             // A binding of a method that is not on top belongs to a closure that outlived it.
@@ -121,6 +122,18 @@ impl RunState<'_> {
             let Some(node) = top.and_then(|top| top.node) else { return Ok(()) };
             node
         };
+        self.bound_at(node, method, number, value)?;
+        self.settle(node);
+        Ok(())
+    }
+
+    fn bound_at(
+        &self,
+        node: NodeId,
+        method: &'static MethodInfo,
+        number: u32,
+        mut value: ErasedMut<'_>,
+    ) -> Result<()> {
         let key = |part| PointKey { node, method: address(method), slot: Slot32::Binding(number), part };
         let own = || vec![method.value_name(method.values.get(number as usize).unwrap_or(&""))];
         if let Some(tensor) = value.get_mut::<Tensor>() {

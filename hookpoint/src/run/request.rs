@@ -51,11 +51,19 @@ impl Request<'_> {
     }
 }
 
-/// Where and how a cache keeps what it takes.
+/// Where and how a cache keeps what it takes. Tensors that are moved or converted are so as the run
+/// reaches them, and the model goes on with its own.
 ///
 /// ```
-/// use candle_core::{DType, Device};
-/// let small = hookpoint::CacheOptions::new().device(&Device::Cpu).dtype(DType::F16);
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// use hookpoint::CacheOptions;
+///
+/// let options = CacheOptions::new().device(&Device::Cpu).dtype(DType::F16);
+/// let run = model.plan().cache_with("up", options)?.cache("down")?.run(|m| m.forward(&x))?;
+/// assert_eq!(run.cache["up"].dtype(), DType::F16);
+/// assert_eq!(run.cache["down"].dtype(), DType::F32);
+/// # Ok::<(), hookpoint::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CacheOptions {

@@ -90,6 +90,25 @@ impl HookEntry {
 ///
 /// Modules and parameters are known before any run. Values inside forward code, and all shapes, are
 /// there after one: see [`Hooked::scan`](crate::Hooked::scan).
+///
+/// ```
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// use hookpoint::Kind;
+///
+/// let dict = model.hook_dict();
+/// assert_eq!(dict.keys().collect::<Vec<_>>(), ["", "up", "down"]);
+/// assert_eq!(dict.get("up").map(|entry| entry.kind()), Some(Kind::Leaf));
+/// assert_eq!(dict.select("*p")?.keys().collect::<Vec<_>>(), ["up"]);
+///
+/// let tree = dict.to_string();
+/// assert_eq!(tree.lines().map(str::trim_end).collect::<Vec<_>>(), [
+///     "(root)  module     Mlp",
+///     "  up    layer      Linear",
+///     "  down  layer      Linear",
+/// ]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct HookDict {
     entries: Vec<HookEntry>,

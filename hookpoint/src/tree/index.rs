@@ -5,13 +5,14 @@
 //! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use candle_core::{Tensor, TensorId};
 
 use super::dict::Kind;
+use super::layers;
 use super::registry::{self, MethodInfo};
 use super::visit::{AutoHook, Step, Visitor};
 use crate::pattern::point_name;
@@ -28,6 +29,10 @@ pub(crate) struct Node {
     pub parent: Option<NodeId>,
     /// The first node that is not inside this one.
     pub end: NodeId,
+    /// Which module this is, parameters not counted: they come and go with a model's state.
+    pub number: u32,
+    /// How wide the output of a well-known layer is.
+    pub width: Option<usize>,
     /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
     steps: (u32, u32),
 }
@@ -40,6 +45,9 @@ pub(crate) struct Tree {
     places: FastMap<(usize, TypeId), Places>,
     receivers: FastMap<TypeId, Receiver>,
     parameters: FastMap<TensorId, Places>,
+    /// The buffers that the model owns, and may write to.
+    buffers: FastSet<usize>,
+    modules: u32,
     segments: OnceLock<Vec<Vec<String>>>,
     names: OnceLock<Vec<Arc<str>>>,
     // While walking.
@@ -96,6 +104,9 @@ impl Tree {
     pub(super) fn enter<T: ?Sized, C: Caller<T>>(&mut self, module: &T, kind: Kind) -> NodeId {
         let place = Erased::of(module);
         let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
+        if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
+            node.width = layers::width(place);
+        }
         // Values of size zero have no address of their own; only their box tells them apart.
         self.place((place.address(), place.type_id()), id);
         for boxed in std::mem::take(&mut self.boxes) {
@@ -124,6 +135,7 @@ impl Tree {
     pub(super) fn parameter(&mut self, tensor: &Tensor) {
         self.boxes.clear();
         let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
+        self.buffers.insert(buffer(tensor));
         self.parameters.entry(tensor.id()).and_modify(|p| p.push(id)).or_insert(Places::One(id));
     }
 
@@ -136,7 +148,9 @@ impl Tree {
         let start = self.steps.len() as u32;
         self.steps.extend(self.path.iter().skip(depth).cloned());
         let steps = (start, self.steps.len() as u32);
-        self.nodes.push(Node { kind, type_name, type_id, parent, end: id + 1, steps });
+        let (number, end) = (self.modules, id + 1);
+        self.modules += u32::from(kind != Kind::Parameter);
+        self.nodes.push(Node { kind, type_name, type_id, parent, end, number, width: None, steps });
         id
     }
 
@@ -204,17 +218,36 @@ impl Tree {
         hint: &str,
     ) -> Option<(NodeId, &Receiver)> {
         let entry = self.receivers.get(&receiver.type_id())?;
-        // The place itself first: a box is a place of its own.
-        if let Some(id) = self.module_at(receiver.address(), receiver.type_id(), caller, hint) {
-            return Some((id, entry));
+        // A box is a place of its own, which tells apart what it shares with others.
+        for place in [Some(receiver), entry.holder(receiver)].into_iter().flatten() {
+            if let Some(id) = self.module_at(place.address(), place.type_id(), caller, hint) {
+                return Some((id, entry));
+            }
         }
-        let address = entry.locate(receiver)?;
-        Some((self.module_at(address, entry.module, caller, hint)?, entry))
+        let module = entry.module(receiver)?;
+        Some((self.module_at(module.address(), module.type_id(), caller, hint)?, entry))
+    }
+
+    /// Is this an option of a module that is empty?
+    pub fn is_nobody(&self, receiver: Erased<'_>) -> bool {
+        self.receivers.get(&receiver.type_id()).is_some_and(|entry| entry.module(receiver).is_none())
     }
 
     /// The parameter that this tensor is.
     pub fn parameter_of(&self, tensor: TensorId, caller: Option<NodeId>, hint: &str) -> Option<NodeId> {
         self.choose(self.parameters.get(&tensor)?.as_slice(), caller, hint)
+    }
+
+    /// Is this tensor a view of one that the model owns, and so may write to later?
+    pub fn owns_buffer_of(&self, tensor: &Tensor) -> bool {
+        !self.buffers.is_empty() && self.buffers.contains(&buffer(tensor))
+    }
+
+    /// How wide the output of a module presumably is: as that of the last layer inside it whose width
+    /// is known.
+    pub fn likely_width(&self, id: NodeId) -> Option<usize> {
+        let end = self.node(id)?.end as usize;
+        self.nodes.get(id as usize..end)?.iter().rev().find_map(|node| node.width)
     }
 
     pub fn has_parameters(&self) -> bool {
@@ -276,8 +309,16 @@ impl Tree {
     }
 }
 
+/// Where the data of a tensor is kept; views share it.
+fn buffer(tensor: &Tensor) -> usize {
+    let (storage, _) = tensor.storage_and_layout();
+    std::ptr::from_ref(&*storage) as usize
+}
+
 /// A map for keys that are already well spread: addresses, type ids, tensor ids.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+
+type FastSet<K> = HashSet<K, BuildHasherDefault<FastHasher>>;
 
 /// Multiplies and folds; nobody chooses these keys to make them collide.
 #[derive(Default)]

@@ -3,14 +3,17 @@
 mod containers;
 mod dict;
 mod index;
+mod layers;
 mod leaves;
 pub(crate) mod registry;
 mod visit;
 
 pub use dict::{HookDict, HookEntry, Kind};
 pub use registry::{hooked_methods, hooked_types, ImplInfo, MethodInfo, Owner, TypeInfo};
+pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 
 pub(crate) use dict::Seen;
 pub(crate) use index::{FastMap, Node, NodeId, Tree};
+pub(crate) use layers::{outline, Outline};
 pub(crate) use leaves::{ByModule, ByModuleT};

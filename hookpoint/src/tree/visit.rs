@@ -114,20 +114,6 @@ impl<'t> Visitor<'t> {
         self.step(Step::Field(name), inside);
     }
 
-    /// As `foreign`, for a list.
-    pub(crate) fn foreign_list<T>(
-        &mut self,
-        name: &'static str,
-        list: &[T],
-        mut each: impl FnMut(&mut Visitor<'_>, &T),
-    ) {
-        self.step(Step::Field(name), |visitor| {
-            for (index, module) in list.iter().enumerate() {
-                visitor.step(Step::Item(index), |visitor| each(visitor, module));
-            }
-        });
-    }
-
     /// What stands at a position of a list.
     pub fn item<T: AutoHook + ?Sized>(&mut self, index: usize, value: &T) {
         self.step(Step::Item(index), |visitor| value.visit(visitor));

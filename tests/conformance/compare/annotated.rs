@@ -3,7 +3,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use candle_core::{Result, Tensor};
-use hookpoint::{AutoHook, Hooked, Scan};
+use hookpoint::{AutoHook, HookEntry, Hooked, Kind, Scan};
 use serde_json::{json, Value};
 
 use crate::bits::Bits;
@@ -82,17 +82,26 @@ impl Compare<'_> {
 fn line(name: &str, plain: &Bits, runs: &Runs) -> Value {
     let differs = runs.outputs.iter().filter(|(_, bits)| bits != plain).map(|(way, _)| *way);
     let dict = &runs.scan.dict;
-    let values = dict.iter().filter(|entry| entry.kind() == hookpoint::Kind::Value).count();
-    let unreached: Vec<&str> = runs.scan.unreached().map(|entry| entry.name()).collect();
+    let values: Vec<&str> =
+        dict.iter().filter(|entry| entry.kind() == Kind::Value).map(HookEntry::name).collect();
+    // A module may only have been used by other methods than `forward`, which are values of it.
+    let is_entered = |module: &str| {
+        values.iter().any(|value| value.strip_prefix(module).is_some_and(|rest| rest.starts_with(':')))
+    };
+    let unreached = runs.scan.unreached().map(HookEntry::name);
+    let (entered, unreached): (Vec<&str>, Vec<&str>) = unreached.partition(|name| is_entered(name));
+    let is_opaque = dict.iter().all(|entry| entry.name().is_empty() && entry.kind() == Kind::Leaf);
     json!({
         "name": name,
         "differs": differs.collect::<Vec<&str>>(),
-        "points": dict.len() - values,
-        "values": values,
+        "points": dict.len() - values.len(),
+        "values": values.len(),
+        "entered": entered,
         "unreached": unreached,
         "cached": runs.cached,
+        "known": runs.scan.known_calls(),
         "unknown": runs.scan.unknown_calls(),
-        "root_reached": dict.iter().next().is_some_and(|root| root.calls() > 0),
+        "is_opaque": is_opaque,
     })
 }
 

@@ -16,4 +16,128 @@ twin::twins! {
         generic_over_types_and_constants,
         lifetimes,
     }
+    fields {
+        other_fields_need_no_annotation,
+        skipped_fields_have_no_points,
+        skipped_variants_have_no_points,
+        fields_can_have_other_names,
+        raw_identifiers_lose_their_prefix,
+    }
+    containers {
+        option_adds_nothing_to_a_path,
+        boxes_add_nothing_to_a_path,
+        lists_add_a_position,
+        tuples_add_a_position,
+        maps_add_a_key,
+        cells_and_locks_add_nothing_to_a_path,
+        containers_nest,
+        a_shared_module_has_the_path_of_its_caller,
+    }
+    objects {
+        boxed_dyn_module,
+        a_trait_of_ones_own,
+    }
+    layers {
+        linear_and_embedding,
+        norms,
+        convolutions,
+        layers_that_are_told_whether_they_train,
+        recurrent_layers,
+        activations_and_functions,
+        quantized_matmul,
+    }
+    foreign {
+        a_foreign_module_is_a_leaf,
+    }
+    methods {
+        inherent_and_trait_impls,
+        methods_that_change_the_module,
+        generic_methods,
+        a_forward_that_calls_another_is_one_call,
+        recursion,
+        methods_without_points,
+        receivers_of_every_kind,
+    }
+    returns {
+        plain_tensor,
+        option,
+        tuple,
+        list,
+        map,
+        a_struct_of_ones_own,
+        #[ignore = "parts are told apart by their position, and keep the name of the first call"]
+        parts_of_another_name_at_every_call,
+        a_reference,
+        an_impl_trait,
+        anyhow_result,
+        an_error_of_ones_own,
+        an_error_that_nothing_converts_to,
+        nothing,
+        itself,
+    }
+    flow {
+        early_return,
+        question_marks_in_closures,
+        a_body_that_diverges,
+        loops_that_give_values,
+        closures_that_capture,
+        nested_functions_keep_to_themselves,
+        if_let_and_let_else,
+        match_with_guards,
+    }
+    bindings {
+        shadowing_numbers_the_points,
+        destructuring_names_every_part,
+        deferred_initialization,
+        a_mut_that_is_only_written_through,
+        references_are_seen,
+        arguments_that_are_changed,
+        names_of_constants_are_patterns,
+        #[ignore = "derive(HookValue) makes `Output` known in bindings, and not `Result<Output>`"]
+        results_that_are_not_unwrapped_yet,
+    }
+    temporaries {
+        references_to_results,
+        guards_in_every_position,
+        iterators,
+    }
+    calls {
+        through_the_trait,
+        apply_in_every_form,
+        helpers_that_are_given_modules,
+        apply_of_a_rotary_table,
+        more_arguments_than_one,
+        #[ignore = "references to lists and tuples of tensors are not looked into"]
+        arguments_that_hold_several_tensors,
+        #[ignore = "arguments are recognized by the word `Tensor` in their type"]
+        arguments_of_a_type_under_another_name,
+    }
+    parameters {
+        as_an_argument_of_a_method,
+        as_the_receiver_of_a_method,
+        as_an_operand_in_all_four_forms,
+        as_an_argument_of_a_function,
+        through_an_alias,
+        inside_an_option,
+        through_a_copy,
+        #[ignore = "operands that are calls are not looked at"]
+        through_an_accessor,
+        #[ignore = "`narrow`, and a second such operation, hide that the parameter is still itself"]
+        after_an_operation_with_nothing_to_do,
+        a_parameter_that_is_only_looked_at,
+    }
+    syntax {
+        cfgs_keep_their_meaning,
+        macros_in_bodies,
+        unsafe_blocks,
+        attributes_stay_where_they_are,
+        numbers_and_strings_are_left_alone,
+    }
+    modules {
+        everything_in_a_module,
+    }
+    hygiene {
+        shadowed_prelude,
+        names_that_generated_code_uses,
+    }
 }

@@ -27,9 +27,12 @@ pub fn compare<M: AutoHook>(
     assert_eq!(bits(&idle), bits(expected), "idle");
 
     let (mut model, x) = fresh();
-    let run = model.plan_mut().cache(EVERYTHING).unwrap().allow_unfired().run_mut(|m| forward(m, &x)).unwrap();
+    let run =
+        model.plan_mut().cache(EVERYTHING).unwrap().allow_unfired().run_mut(|m| forward(m, &x)).unwrap();
     assert_eq!(bits(&run.output), bits(expected), "with everything cached");
-    let found: Vec<&str> = run.cache.keys().filter(|name| !is_layer_input(name)).collect();
+    assert_eq!(run.cache.calls("").len(), 1, "the model was called once");
+    let found: Vec<String> =
+        run.cache.keys().filter(|name| !is_layer_input(name)).map(|name| counted(&run.cache, name)).collect();
     assert_eq!(found, points, "the points that fired, in order");
 
     let (mut model, x) = fresh();
@@ -37,6 +40,14 @@ pub fn compare<M: AutoHook>(
     let mut plan = model.plan_mut().hook("**", itself).unwrap().allow_unfired();
     let run = plan.run_mut(|m| forward(m, &x)).unwrap();
     assert_eq!(bits(&run.output), bits(expected), "with every output replaced by itself");
+}
+
+/// `name`, or `name x 3` where it fired three times.
+fn counted(cache: &ActivationCache, name: &str) -> String {
+    match cache.calls(name).len() {
+        0 | 1 => name.to_string(),
+        times => format!("{name} x {times}"),
+    }
 }
 
 /// Inputs of layers are left out of the lists: they are there wherever the layer is.
@@ -53,22 +64,30 @@ pub fn bits(tensor: &Tensor) -> Vec<u32> {
 /// For every file of `cases`, and every case in it: the file is compiled twice, once with macros that do
 /// nothing, and what both make of the same input is compared. A case is a module with
 /// * `model()`, a model with `forward(&self, &Tensor) -> Result<Tensor>`, or `&mut self`;
-/// * `POINTS`, the points that fire, in order, without the inputs of layers.
+/// * `POINTS`, the points that fire, in order, without the inputs of layers; one that fires three times
+///   is `name x 3`.
+/// An attribute before a case is the test's, as in `#[ignore = "why"] case`.
 macro_rules! twins {
-    ($($file:ident { $($case:ident),* $(,)? })*) => {
+    ($($file:ident { $($(#[$attr:meta])* $case:ident),* $(,)? })*) => {
         #[path = "cases"]
         #[allow(dead_code, clippy::duplicate_mod)]
         mod plain {
             pub use hookpoint_bare::{auto_hook, AutoHook, HookValue};
+            /// Nothing, so everything has it.
+            pub trait AutoHook {}
+            impl<T: ?Sized> AutoHook for T {}
+            pub mod block;
             $(pub mod $file;)*
         }
         #[path = "cases"]
         mod hooked {
             pub use hookpoint::prelude::*;
+            pub mod block;
             $(pub mod $file;)*
         }
         $(mod $file { $(
             #[test]
+            $(#[$attr])*
             fn $case() {
                 #[allow(unused_imports)]
                 use candle_core::Module as _;

@@ -155,7 +155,7 @@ pub mod generic_over_types_and_constants {
     use super::*;
 
     pub const POINTS: &[&str] =
-        &[":x", "pair.layers.0", "pair.layers.1", "pair", "other.0:x", "other.0.0", "other.0", ""];
+        &[":x", "pair:xs", "pair.layers.0", "pair.layers.1", "pair", "other.0:x", "other.0.0", "other.0", ""];
 
     #[derive(AutoHook)]
     pub struct Stack<M: Module, const N: usize> {

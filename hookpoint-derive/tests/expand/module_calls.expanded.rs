@@ -1,0 +1,187 @@
+impl Module for Mlp {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        static __HOOKPOINT_METHOD: ::hookpoint::__private::MethodInfo = ::hookpoint::__private::MethodInfo {
+            name: "forward",
+            args: &["x"],
+            values: &[],
+            file: ::core::file!(),
+            line: ::core::line!(),
+        };
+        let __entered = ::hookpoint::__private::Entered::new(
+            &__HOOKPOINT_METHOD,
+            &*self,
+        );
+        let mut __slot0 = ::hookpoint::__private::Slot::new();
+        let x = __entered.by_ref(0u32, x, &mut __slot0);
+        let __ops = || {
+            #[allow(unused_imports)]
+            use ::hookpoint::__private::probe::{
+                CanCopy as _, CanCopyOk as _, CanFail as _, CanSkip as _,
+                CannotCopy as _, CannotFail as _, CannotSkip as _, HasNoTensors as _,
+                HasTensors as _,
+            };
+            ::hookpoint::__private::ValueOps::<Result<Tensor>> {
+                each_tensor: (&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW)
+                    .each_tensor(),
+                from_error: (&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW)
+                    .from_error(),
+                from_tensor: (&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW)
+                    .from_tensor(),
+                copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
+            }
+        };
+        if __entered.live() {
+            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
+                return __output;
+            }
+        }
+        #[allow(clippy::redundant_closure_call)]
+        let __output = (move || -> Result<Tensor> {
+            (match (match if ::hookpoint::__private::active() {
+                static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                    method: "apply",
+                    field: "up",
+                    file: ::core::file!(),
+                    line: ::core::line!(),
+                };
+                ::hookpoint::__private::before_call(
+                    &__HOOKPOINT_SITE,
+                    ::hookpoint::__private::Erased::of(&&self.up),
+                    &[::hookpoint::__private::Erased::of(&x)],
+                )
+            } else {
+                ::hookpoint::__private::Before::Call(
+                    ::hookpoint::__private::CallToken::IDLE,
+                )
+            } {
+                ::hookpoint::__private::Before::Done(__result) => __result,
+                ::hookpoint::__private::Before::Call(__token) => {
+                    (if ::hookpoint::__private::active() {
+                        ::hookpoint::__private::uses(
+                            &[
+                                ("", ::hookpoint::__private::Erased::of(&x)),
+                                ("up", ::hookpoint::__private::Erased::of(&self.up)),
+                            ],
+                        )
+                    } else {
+                        ::hookpoint::__private::Uses::NONE
+                    })
+                        .result(__token.after(x.apply(&self.up)))
+                }
+            })? {
+                #[allow(unused_mut)]
+                mut __receiver => {
+                    (match self.drop() {
+                        #[allow(unused_mut)]
+                        mut __argument0 => {
+                            (match if ::hookpoint::__private::active() {
+                                static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                                    method: "apply_t",
+                                    field: "",
+                                    file: ::core::file!(),
+                                    line: ::core::line!(),
+                                };
+                                ::hookpoint::__private::before_call(
+                                    &__HOOKPOINT_SITE,
+                                    ::hookpoint::__private::Erased::of(&__argument0),
+                                    &[
+                                        ::hookpoint::__private::Erased::of(&__receiver),
+                                        ::hookpoint::__private::Erased::of(&false),
+                                    ],
+                                )
+                            } else {
+                                ::hookpoint::__private::Before::Call(
+                                    ::hookpoint::__private::CallToken::IDLE,
+                                )
+                            } {
+                                ::hookpoint::__private::Before::Done(__result) => __result,
+                                ::hookpoint::__private::Before::Call(__token) => {
+                                    __token.after(__receiver.apply_t(__argument0, false))
+                                }
+                            })
+                        }
+                    })
+                }
+            })?;
+            (match &(match self.cell.borrow() {
+                #[allow(unused_mut)]
+                mut __receiver => {
+                    (match if ::hookpoint::__private::active() {
+                        static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                            method: "forward",
+                            field: "",
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        };
+                        ::hookpoint::__private::before_call(
+                            &__HOOKPOINT_SITE,
+                            ::hookpoint::__private::Erased::of(&__receiver),
+                            &[::hookpoint::__private::Erased::of(&x)],
+                        )
+                    } else {
+                        ::hookpoint::__private::Before::Call(
+                            ::hookpoint::__private::CallToken::IDLE,
+                        )
+                    } {
+                        ::hookpoint::__private::Before::Done(__result) => __result,
+                        ::hookpoint::__private::Before::Call(__token) => {
+                            (if ::hookpoint::__private::active() {
+                                ::hookpoint::__private::uses(
+                                    &[("", ::hookpoint::__private::Erased::of(&x))],
+                                )
+                            } else {
+                                ::hookpoint::__private::Uses::NONE
+                            })
+                                .result(__token.after(__receiver.forward(x)))
+                        }
+                    })
+                }
+            })? {
+                #[allow(unused_mut)]
+                mut __argument1 => {
+                    (match if ::hookpoint::__private::active() {
+                        static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                            method: "forward",
+                            field: "down",
+                            file: ::core::file!(),
+                            line: ::core::line!(),
+                        };
+                        ::hookpoint::__private::before_call(
+                            &__HOOKPOINT_SITE,
+                            ::hookpoint::__private::Erased::of(&&self.down),
+                            &[::hookpoint::__private::Erased::of(&__argument1)],
+                        )
+                    } else {
+                        ::hookpoint::__private::Before::Call(
+                            ::hookpoint::__private::CallToken::IDLE,
+                        )
+                    } {
+                        ::hookpoint::__private::Before::Done(__result) => __result,
+                        ::hookpoint::__private::Before::Call(__token) => {
+                            (if ::hookpoint::__private::active() {
+                                ::hookpoint::__private::uses(
+                                    &[("down", ::hookpoint::__private::Erased::of(&self.down))],
+                                )
+                            } else {
+                                ::hookpoint::__private::Uses::NONE
+                            })
+                                .result(
+                                    __token.after(Module::forward(&self.down, __argument1)),
+                                )
+                        }
+                    })
+                }
+            })
+        })();
+        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+    }
+}
+const _: () = {
+    ::hookpoint::__private::inventory::submit! {
+        ::hookpoint::__private::ImplInfo { owner :
+        ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
+        Mlp > ()), type_name : "Mlp", methods : & [::hookpoint::__private::MethodInfo {
+        name : "forward", args : & ["x"], values : & [], file : ::core::file!(), line :
+        ::core::line!(), }], }
+    }
+};

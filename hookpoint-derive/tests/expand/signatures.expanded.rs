@@ -1,0 +1,105 @@
+impl<T> Attention<T> {
+    fn new(width: usize) -> Self {
+        Self { width }
+    }
+    fn width(&self) -> usize {
+        self.width
+    }
+    fn mask(&self, n: usize) -> &Tensor {
+        static __HOOKPOINT_METHOD: ::hookpoint::__private::MethodInfo = ::hookpoint::__private::MethodInfo {
+            name: "mask",
+            args: &["n"],
+            values: &[],
+            file: ::core::file!(),
+            line: ::core::line!(),
+        };
+        let __entered = ::hookpoint::__private::Entered::new(
+            &__HOOKPOINT_METHOD,
+            &*self,
+        );
+        pick(n)
+    }
+    fn plain(&self, x: &Tensor) -> Tensor {
+        let y = tanh(1);
+        y
+    }
+    fn reset(&mut self, x: Tensor, mask: Option<&Tensor>, cache: &mut Cache<Tensor>) {
+        static __HOOKPOINT_METHOD: ::hookpoint::__private::MethodInfo = ::hookpoint::__private::MethodInfo {
+            name: "reset",
+            args: &["x", "mask", "cache"],
+            values: &[],
+            file: ::core::file!(),
+            line: ::core::line!(),
+        };
+        let __entered = ::hookpoint::__private::Entered::new(
+            &__HOOKPOINT_METHOD,
+            &*self,
+        );
+        let mut x = __entered.by_value(0u32, x);
+        __entered.by_look(1u32, &mask);
+        __entered.by_look(2u32, &*cache);
+        clear(1);
+    }
+    fn encode(
+        self: Arc<Self>,
+        (a, b): (f64, f64),
+        #[cfg(all())]
+        x: &Tensor,
+    ) -> anyhow::Result<Output> {
+        static __HOOKPOINT_METHOD: ::hookpoint::__private::MethodInfo = ::hookpoint::__private::MethodInfo {
+            name: "encode",
+            args: &["", "x"],
+            values: &[],
+            file: ::core::file!(),
+            line: ::core::line!(),
+        };
+        let __entered = ::hookpoint::__private::Entered::new(
+            &__HOOKPOINT_METHOD,
+            &*self,
+        );
+        let __ops = || {
+            #[allow(unused_imports)]
+            use ::hookpoint::__private::probe::{
+                CanCopy as _, CanCopyOk as _, CanFail as _, CanSkip as _,
+                CannotCopy as _, CannotFail as _, CannotSkip as _, HasNoTensors as _,
+                HasTensors as _,
+            };
+            ::hookpoint::__private::ValueOps::<anyhow::Result<Output>> {
+                each_tensor: (&&::hookpoint::__private::Probe::<
+                    anyhow::Result<Output>,
+                >::NEW)
+                    .each_tensor(),
+                from_error: (&&::hookpoint::__private::Probe::<
+                    anyhow::Result<Output>,
+                >::NEW)
+                    .from_error(),
+                from_tensor: (&&::hookpoint::__private::Probe::<
+                    anyhow::Result<Output>,
+                >::NEW)
+                    .from_tensor(),
+                copy: (&&&::hookpoint::__private::Probe::<anyhow::Result<Output>>::NEW)
+                    .copy(),
+            }
+        };
+        if __entered.live() {
+            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
+                return __output;
+            }
+        }
+        #[allow(clippy::redundant_closure_call)]
+        let __output = (move || -> anyhow::Result<Output> { encode(a, b) })();
+        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+    }
+}
+const _: () = {
+    ::hookpoint::__private::inventory::submit! {
+        ::hookpoint::__private::ImplInfo { owner :
+        ::hookpoint::__private::Owner::Named("Attention"), type_name : "Attention < T >",
+        methods : & [::hookpoint::__private::MethodInfo { name : "mask", args : & ["n"],
+        values : & [], file : ::core::file!(), line : ::core::line!(), },
+        ::hookpoint::__private::MethodInfo { name : "reset", args : & ["x", "mask",
+        "cache"], values : & [], file : ::core::file!(), line : ::core::line!(), },
+        ::hookpoint::__private::MethodInfo { name : "encode", args : & ["", "x"], values
+        : & [], file : ::core::file!(), line : ::core::line!(), }], }
+    }
+};

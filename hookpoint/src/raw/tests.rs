@@ -1,0 +1,442 @@
+//! Every `unsafe` line of the file above, with values whose memory a checker can watch. These tests run
+//! under valgrind, AddressSanitizer and, where it is installed, Miri: see `scripts/check-unsafe`.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, RwLock};
+
+use candle_core::{Device, Tensor, Var};
+use candle_nn::{Linear, Module};
+
+use super::*;
+use crate::run::{Dispatch, Learned, Mode};
+use crate::tree::{ByModule, Tree};
+
+fn tensor(values: &[f32]) -> Tensor {
+    Tensor::new(values, &Device::Cpu).unwrap()
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f32> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+mod values_of_unknown_type {
+    use super::*;
+
+    fn tensor_in<T: ?Sized>(value: &T) -> Option<Vec<f32>> {
+        Erased::of(value).tensor().map(numbers)
+    }
+
+    #[test]
+    fn a_tensor_is_found_behind_references_options_arcs_and_vars() {
+        let x = tensor(&[1., 2.]);
+        let expected = Some(vec![1., 2.]);
+        let mut y = x.clone();
+        assert_eq!(tensor_in(&x), expected);
+        assert_eq!(tensor_in(&&x), expected);
+        assert_eq!(tensor_in(&&&x), expected);
+        assert_eq!(tensor_in(&&mut y), expected);
+        assert_eq!(tensor_in(&Some(x.clone())), expected);
+        assert_eq!(tensor_in(&&Some(x.clone())), expected);
+        assert_eq!(tensor_in(&Some(&x)), expected);
+        assert_eq!(tensor_in(&Arc::new(x.clone())), expected);
+        assert_eq!(tensor_in(&Var::from_tensor(&x).unwrap()), expected);
+    }
+
+    #[test]
+    fn where_there_is_no_tensor_none_is_found() {
+        assert_eq!(tensor_in(&None::<Tensor>), None);
+        assert_eq!(tensor_in(&None::<&Tensor>), None);
+        assert_eq!(tensor_in(&1usize), None);
+        assert_eq!(tensor_in("text"), None);
+        assert_eq!(tensor_in(&[1u8, 2][..]), None);
+        assert_eq!(tensor_in(&()), None);
+        let dynamic: &dyn std::fmt::Debug = &tensor(&[1.]);
+        assert_eq!(tensor_in(dynamic), None);
+    }
+
+    #[test]
+    fn what_is_found_outlives_the_look() {
+        let x = tensor(&[1., 2.]);
+        let found = {
+            let erased = Erased::of(&x);
+            let copy = erased;
+            copy.tensor()
+        };
+        assert_eq!(found.map(numbers), Some(vec![1., 2.]));
+    }
+
+    #[test]
+    fn types_that_differ_only_in_a_lifetime_have_one_id_and_are_not_cast() {
+        let text = String::from("short");
+        let short = std::borrow::Cow::Borrowed(text.as_str());
+        let long = std::borrow::Cow::Borrowed("static");
+        assert_eq!(Erased::of(&short).type_id(), Erased::of(&long).type_id());
+        assert!(Erased::of(&short).get::<String>().is_none());
+    }
+
+    #[test]
+    fn a_value_is_replaced_in_place_and_the_old_one_is_dropped() {
+        let mut x = tensor(&[1.]);
+        let mut erased = ErasedMut::of(&mut x);
+        assert!(erased.get_mut::<Option<Tensor>>().is_none());
+        *erased.get_mut::<Tensor>().unwrap() = tensor(&[2.]);
+        assert_eq!(erased.shared().tensor().map(numbers), Some(vec![2.]));
+        *erased.reborrow().get_mut::<Tensor>().unwrap() = tensor(&[3.]);
+        assert_eq!(numbers(&x), [3.]);
+
+        let mut list = vec![tensor(&[1.]), tensor(&[2.])];
+        ErasedMut::of(&mut list).get_mut::<Vec<Tensor>>().unwrap().push(tensor(&[3.]));
+        assert_eq!(list.len(), 3);
+    }
+
+    #[test]
+    fn a_result_can_be_turned_into_an_error() {
+        let mut result: candle_core::Result<Tensor> = Ok(tensor(&[1.]));
+        let mut erased = ErasedMut::of(&mut result);
+        *erased.get_mut::<candle_core::Result<Tensor>>().unwrap() = Err(candle_core::Error::msg("no"));
+        assert!(result.is_err());
+    }
+
+    struct Output {
+        logits: Tensor,
+        name: String,
+    }
+
+    impl Derived for Output {
+        fn copy(&self) -> Option<crate::value::AnyValue> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_derived_type_is_reached_through_its_stand_in() {
+        let mut output = Output { logits: tensor(&[1.]), name: "kept".to_string() };
+        let mut erased = ErasedMut::of(&mut output);
+        erased.get_mut::<OfDerived<Output>>().unwrap().0.logits = tensor(&[5.]);
+        assert_eq!(numbers(&output.logits), [5.]);
+        assert_eq!(output.name, "kept");
+        assert!(ErasedMut::of(&mut 1u32).get_mut::<OfDerived<Output>>().is_none());
+    }
+
+    #[test]
+    fn a_value_moves_between_equal_types_once() {
+        let x = tensor(&[1., 2.]);
+        let result: candle_core::Result<Tensor> = Ok(x);
+        let same: candle_core::Result<Tensor> = same_type(result).unwrap();
+        assert_eq!(numbers(&same.unwrap()), [1., 2.]);
+        // What is refused is dropped, not leaked.
+        let refused: Option<Tensor> = same_type(Ok::<Tensor, candle_core::Error>(tensor(&[1.])));
+        assert!(refused.is_none());
+        let text: Option<String> = same_type(String::from("moved"));
+        assert_eq!(text.as_deref(), Some("moved"));
+    }
+}
+
+mod slots {
+    use super::*;
+
+    #[test]
+    fn a_new_argument_is_handed_out_in_the_place_of_the_old() {
+        let old = tensor(&[1.]);
+        let mut slot = Slot::new();
+        let given: &Tensor = slot.put(&old, tensor(&[2.]));
+        assert_eq!(numbers(given), [2.]);
+        assert_eq!(numbers(&old), [1.]);
+    }
+
+    #[test]
+    fn an_optional_argument_stays_optional() {
+        let old = Some(tensor(&[1.]));
+        let mut slot = Slot::new();
+        let given: &Option<Tensor> = slot.put(&old, tensor(&[2.]));
+        assert_eq!(given.as_ref().map(numbers), Some(vec![2.]));
+    }
+
+    #[test]
+    fn anything_else_is_given_back() {
+        let mut slot = Slot::new();
+        assert_eq!(slot.put("text", tensor(&[2.])), "text");
+        assert_eq!(slot.put(&7usize, tensor(&[2.])), &7);
+    }
+
+    #[test]
+    fn a_slot_that_is_filled_again_drops_what_it_held() {
+        let old = tensor(&[1.]);
+        let mut slot = Slot::new();
+        slot.put(&old, tensor(&[2.]));
+        assert_eq!(numbers(slot.put(&old, tensor(&[3.]))), [3.]);
+    }
+}
+
+mod receivers {
+    use super::*;
+
+    fn linear() -> Linear {
+        Linear::new(Tensor::new(&[[2f32]], &Device::Cpu).unwrap(), None)
+    }
+
+    fn all<T: 'static, C: Caller<T>>() -> Vec<(TypeId, Receiver)> {
+        let mut all = super::super::receivers::<T, C>();
+        let itself = receiver_itself::<T, C>();
+        all.retain(|(of, _)| *of != itself.0);
+        all.push(itself);
+        all
+    }
+
+    /// Finds the module behind `value` and calls it.
+    fn reached<T: 'static, C: Caller<T>, V: ?Sized>(value: &V) -> (Option<usize>, Option<Vec<f32>>) {
+        let erased = Erased::of(value);
+        let all = all::<T, C>();
+        let Some((_, receiver)) = all.iter().find(|(of, _)| *of == erased.type_id()) else {
+            panic!("not a receiver: {}", std::any::type_name::<V>());
+        };
+        let module = receiver.module(erased);
+        assert!(module.is_none_or(|module| module.type_id() == TypeId::of::<T>()));
+        let result = receiver.call(erased, &Tensor::new(&[[3f32]], &Device::Cpu).unwrap(), false);
+        (module.map(|module| module.address()), result.map(|result| numbers(&result.unwrap())))
+    }
+
+    fn assert_reached<V: ?Sized>(value: &V, module: &Linear) {
+        let address = ptr::from_ref(module) as usize;
+        assert_eq!(reached::<Linear, ByModule, V>(value), (Some(address), Some(vec![6.])));
+    }
+
+    #[test]
+    fn a_module_is_reached_through_references() {
+        let mut m = linear();
+        let n: *const Linear = &m;
+        assert_reached(&m, &m);
+        assert_reached(&&m, &m);
+        assert_reached(&&&m, &m);
+        let address = n as usize;
+        let through = |found: (Option<usize>, Option<Vec<f32>>)| {
+            assert_eq!(found, (Some(address), Some(vec![6.])));
+        };
+        let mut exclusive = &mut m;
+        through(reached::<Linear, ByModule, _>(&exclusive));
+        through(reached::<Linear, ByModule, _>(&&exclusive));
+        through(reached::<Linear, ByModule, _>(&&mut exclusive));
+        let mut shared = &m;
+        through(reached::<Linear, ByModule, _>(&&mut shared));
+    }
+
+    #[test]
+    fn a_module_is_reached_through_boxes_and_counted_pointers() {
+        let mut boxed = Box::new(linear());
+        assert_reached(&boxed, &boxed);
+        assert_reached(&&boxed, &boxed);
+        let address = ptr::from_ref(&*boxed) as usize;
+        assert_eq!(reached::<Linear, ByModule, _>(&&mut boxed).0, Some(address));
+        let mut arc = Arc::new(linear());
+        assert_reached(&arc, &arc);
+        assert_reached(&&arc, &arc);
+        let address = ptr::from_ref(&*arc) as usize;
+        assert_eq!(reached::<Linear, ByModule, _>(&&mut arc).0, Some(address));
+        let rc = Rc::new(linear());
+        assert_reached(&rc, &rc);
+        assert_reached(&&rc, &rc);
+    }
+
+    #[test]
+    fn a_module_is_reached_through_guards() {
+        let cell = RefCell::new(linear());
+        let guard = cell.borrow();
+        assert_reached(&guard, &guard);
+        drop(guard);
+        let guard = cell.borrow_mut();
+        assert_reached(&guard, &guard);
+        let lock = Mutex::new(linear());
+        let guard = lock.lock().unwrap();
+        assert_reached(&guard, &guard);
+        let lock = RwLock::new(linear());
+        let guard = lock.read().unwrap();
+        assert_reached(&guard, &guard);
+        drop(guard);
+        let guard = lock.write().unwrap();
+        assert_reached(&guard, &guard);
+    }
+
+    #[test]
+    fn a_module_is_reached_through_options() {
+        let mut m = linear();
+        assert_reached(&Some(&m), &m);
+        assert_reached(&&Some(&m), &m);
+        let address = ptr::from_ref(&m) as usize;
+        assert_eq!(reached::<Linear, ByModule, _>(&Some(&mut m)).0, Some(address));
+        let (boxed, arc) = (Box::new(linear()), Arc::new(linear()));
+        assert_reached(&Some(&boxed), &boxed);
+        assert_reached(&&Some(&boxed), &boxed);
+        assert_reached(&Some(&arc), &arc);
+        assert_reached(&&Some(&arc), &arc);
+    }
+
+    #[test]
+    fn the_box_that_holds_a_module_is_found_behind_references() {
+        let (boxed, arc, rc) = (Box::new(Nothing), Arc::new(Nothing), Rc::new(Nothing));
+        fn holder<V>(value: &V) -> Option<usize> {
+            let erased = Erased::of(value);
+            let all = all::<Nothing, ByModule>();
+            let (_, receiver) = all.iter().find(|(of, _)| *of == erased.type_id()).expect("a receiver");
+            receiver.holder(erased).map(|holder| holder.address())
+        }
+        fn address<B>(holder: &B) -> Option<usize> {
+            Some(ptr::from_ref(holder) as usize)
+        }
+        assert_eq!(holder(&&boxed), address(&boxed));
+        assert_eq!(holder(&Some(&boxed)), address(&boxed));
+        assert_eq!(holder(&&Some(&boxed)), address(&boxed));
+        assert_eq!(holder(&&arc), address(&arc));
+        assert_eq!(holder(&Some(&arc)), address(&arc));
+        assert_eq!(holder(&&Some(&arc)), address(&arc));
+        assert_eq!(holder(&&rc), address(&rc));
+        // Where the receiver is the box itself, or there is none.
+        assert_eq!(holder(&boxed), None);
+        assert_eq!(holder(&Nothing), None);
+        assert_eq!(holder(&None::<&Box<Nothing>>), None);
+        let other = tensor(&[1.]);
+        for (_, receiver) in all::<Linear, ByModule>() {
+            assert!(receiver.holder(Erased::of(&other)).is_none());
+        }
+    }
+
+    #[test]
+    fn nothing_is_reached_through_an_empty_option() {
+        assert_eq!(reached::<Linear, ByModule, _>(&None::<&Linear>), (None, None));
+        assert_eq!(reached::<Linear, ByModule, _>(&None::<&mut Linear>), (None, None));
+        assert_eq!(reached::<Linear, ByModule, _>(&None::<&Box<Linear>>), (None, None));
+    }
+
+    #[test]
+    fn a_receiver_of_another_type_is_refused() {
+        let other = tensor(&[1.]);
+        for (of, receiver) in all::<Linear, ByModule>() {
+            assert!(of != Erased::of(&other).type_id());
+            assert!(receiver.module(Erased::of(&other)).is_none());
+            assert!(receiver.call(Erased::of(&other), &other, false).is_none());
+        }
+    }
+
+    struct Nothing;
+
+    impl Module for Nothing {
+        fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+            Ok(x.clone())
+        }
+    }
+
+    #[test]
+    fn modules_of_size_zero_can_be_called() {
+        assert_eq!(reached::<Nothing, ByModule, _>(&Nothing).1, Some(vec![3.]));
+        assert_eq!(reached::<Nothing, ByModule, _>(&Box::new(Nothing)).1, Some(vec![3.]));
+        assert_eq!(reached::<Nothing, ByModule, _>(&Arc::new(Nothing)).1, Some(vec![3.]));
+    }
+
+    #[test]
+    fn trait_objects_are_called_through_their_box_and_not_by_themselves() {
+        let boxed: Box<dyn Module> = Box::new(linear());
+        let entries = super::super::receivers::<dyn Module, ByModule>();
+        let x = Tensor::new(&[[3f32]], &Device::Cpu).unwrap();
+        let call = |receiver: Erased<'_>| {
+            let entry = entries.iter().find(|(of, _)| *of == receiver.type_id()).map(|(_, entry)| entry);
+            let entry = entry.expect("a receiver");
+            let found = entry.module(receiver).expect("a module").address();
+            (found, entry.call(receiver, &x, false).map(|result| numbers(&result.unwrap())))
+        };
+        let address = ptr::from_ref(&*boxed).cast::<()>() as usize;
+        assert_eq!(call(Erased::of(&boxed)), (address, Some(vec![6.])));
+        assert_eq!(call(Erased::of(&&boxed)), (address, Some(vec![6.])));
+        assert_eq!(call(Erased::of(&&*boxed)), (address, Some(vec![6.])));
+        // Half of a trait object's pointer is not enough to call it.
+        assert_eq!(call(Erased::of(&*boxed)), (address, None));
+    }
+
+    #[test]
+    fn modules_that_borrow_are_called_whatever_their_lifetime() {
+        let scale = 2f64;
+        let borrowing = candle_nn::Func::new(|x| x.affine(2., 0.));
+        let entries = super::super::receivers::<candle_nn::Func<'static>, ByModule>();
+        let local = &borrowing;
+        let erased = Erased::of(&local);
+        let (_, entry) = entries.iter().find(|(of, _)| *of == erased.type_id()).unwrap();
+        let result = entry.call(erased, &tensor(&[scale as f32]), false).unwrap().unwrap();
+        assert_eq!(numbers(&result), [4.]);
+    }
+}
+
+mod the_current_run {
+    use super::*;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    /// Gives a run to `f`, whose tree, plan and lessons end with it.
+    fn with_state<T>(f: impl FnOnce(&RunState<'_>) -> T) -> T {
+        let (tree, learned) = (Tree::default(), Learned::default());
+        let dispatch = Dispatch::new(&tree, &[]);
+        let state = RunState::new(&tree, &dispatch, &[], Mode::Whole, &learned);
+        f(&state)
+    }
+
+    fn current_address() -> Option<usize> {
+        current(|state| ptr::from_ref(state) as usize)
+    }
+
+    #[test]
+    fn a_run_is_current_inside_and_not_outside() {
+        assert!(!active());
+        with_state(|state| {
+            assert!(!active());
+            let inside = with_run(state, || (active(), current_address()));
+            assert_eq!(inside, (true, Some(ptr::from_ref(state) as usize)));
+        });
+        assert!(!active());
+        assert_eq!(current_address(), None);
+    }
+
+    #[test]
+    fn runs_nest_and_a_pause_hides_them() {
+        with_state(|outer| {
+            with_state(|inner| {
+                with_run(outer, || {
+                    let before = current_address();
+                    paused(|| {
+                        assert!(!active());
+                        with_run(inner, || assert_ne!(current_address(), before));
+                        assert!(!active());
+                    });
+                    assert_eq!(current_address(), before);
+                });
+            });
+        });
+        assert!(!active());
+    }
+
+    #[test]
+    fn a_panic_ends_the_run() {
+        let caught =
+            catch_unwind(AssertUnwindSafe(|| with_state(|state| with_run(state, || panic!("boom")))));
+        assert!(caught.is_err());
+        assert!(!active());
+    }
+
+    #[test]
+    fn a_panic_in_a_pause_goes_back_to_the_run_around_it() {
+        with_state(|state| {
+            with_run(state, || {
+                let caught = catch_unwind(|| paused(|| panic!("boom")));
+                assert!(caught.is_err());
+                assert_eq!(current_address(), Some(ptr::from_ref(state) as usize));
+            });
+        });
+    }
+
+    #[test]
+    fn threads_have_runs_of_their_own() {
+        with_state(|state| {
+            with_run(state, || {
+                let elsewhere = std::thread::spawn(active).join().unwrap();
+                assert!(!elsewhere);
+                assert!(active());
+            });
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! When a run that only collects may end: as soon as everything its caches want is there.
+//!
+//! A goal is one cache request at one node. How many points it has there is not always known before:
+//! `:in*` takes as many inputs as there are. So a goal is reached when its points have fired, or when
+//! nothing more can come of the call that they are part of.
+
+use super::{Mode, PointKey, RunState, Slot32};
+use crate::error::ErrorKind;
+use crate::tree::{FastMap, NodeId};
+
+/// When a goal is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expects {
+    /// When so many points have fired, or some have and their method is over.
+    Points(usize),
+    /// When the inputs are there, before the module does anything with them.
+    Inputs,
+    /// When a call of the module is over.
+    Call,
+    /// Nobody can say before the end of the run.
+    Everything,
+}
+
+/// One cache request at one node.
+#[derive(Clone, Debug)]
+pub(crate) struct Goal {
+    request: u32,
+    expects: Expects,
+    /// The points that have fired.
+    fired: Vec<(usize, Slot32)>,
+}
+
+impl Goal {
+    pub fn new(request: u32, expects: Expects) -> Self {
+        Self { request, expects, fired: Vec::new() }
+    }
+
+    fn has_all_points(&self) -> bool {
+        matches!(self.expects, Expects::Points(all) if self.fired.len() >= all)
+    }
+}
+
+/// The goals that are not reached yet.
+pub(crate) type Goals = FastMap<NodeId, Vec<Goal>>;
+
+impl RunState<'_> {
+    /// Notes that a cache has taken a value.
+    pub(super) fn note_goal(&self, request: u32, key: PointKey) {
+        let mut goals = self.goals.borrow_mut();
+        for goal in goals.get_mut(&key.node).into_iter().flatten().filter(|goal| goal.request == request) {
+            if !goal.fired.contains(&(key.method, key.slot)) {
+                goal.fired.push((key.method, key.slot));
+            }
+        }
+    }
+
+    /// After values have been looked at together, such as the parts of one result.
+    pub(super) fn settle(&self, node: NodeId) {
+        self.reach(node, |goal| goal.has_all_points());
+    }
+
+    /// After the last argument of a call.
+    pub(super) fn inputs_are_there(&self, node: NodeId) {
+        self.reach(node, |goal| goal.expects == Expects::Inputs && !goal.fired.is_empty());
+    }
+
+    /// After a method has returned a value.
+    pub(super) fn method_is_over(&self, node: NodeId, method: usize, is_call: bool) {
+        self.reach(node, |goal| {
+            let over = match goal.expects {
+                Expects::Points(_) => goal.fired.iter().all(|(of, _)| *of == method),
+                Expects::Inputs | Expects::Call => is_call,
+                Expects::Everything => false,
+            };
+            over && !goal.fired.is_empty()
+        });
+    }
+
+    /// Takes out the goals that are reached; with the last of them, the run is over.
+    fn reach(&self, node: NodeId, is_reached: impl Fn(&Goal) -> bool) {
+        if self.mode != Mode::UntilCollected {
+            return;
+        }
+        let mut goals = self.goals.borrow_mut();
+        let Some(at_node) = goals.get_mut(&node) else { return };
+        at_node.retain(|goal| !is_reached(goal));
+        if at_node.is_empty() {
+            goals.remove(&node);
+        }
+        if goals.is_empty() {
+            drop(goals);
+            self.fail(ErrorKind::Stopped.into());
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Modules that need not run, because their whole output is replaced and nothing inside is wanted.
+//!
+//! A patch must have the shape of what it replaces, and a module that is not run does not say what it
+//! would have given. So it is not run only where that is known: from the rules of candle's layers, or
+//! from an earlier run with such an input. Where neither says anything, a patch with the shape and the
+//! dtype of the input will do, since most modules keep both; should the run fail later on, the error
+//! says that this patch was taken on trust. In every other case the module runs and the patch is
+//! checked against its real output. Errors come from facts only, never from a guess.
+
+use candle_core::{DType, Tensor};
+
+use super::fire::Replace;
+use super::replacement::{fit, laid_out, Broadcast, Like};
+use super::{Action, PointKey, RunState, Slot32};
+use crate::error::Result;
+use crate::tree::{NodeId, Outline};
+
+/// Shapes of inputs, small enough to be kept in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dims {
+    rank: u8,
+    dims: [u32; Self::MOST],
+}
+
+impl Dims {
+    const MOST: usize = 6;
+
+    pub fn of(tensor: &Tensor) -> Option<Self> {
+        let mut dims = [0; Self::MOST];
+        if tensor.rank() > Self::MOST {
+            return None;
+        }
+        for (to, from) in dims.iter_mut().zip(tensor.dims()) {
+            *to = u32::try_from(*from).ok()?;
+        }
+        Some(Self { rank: u8::try_from(tensor.rank()).ok()?, dims })
+    }
+
+    fn to_vec(self) -> Vec<usize> {
+        self.dims.iter().take(self.rank as usize).map(|dim| *dim as usize).collect()
+    }
+}
+
+/// What a call of a module has shown.
+#[derive(Clone, Debug)]
+pub(crate) struct Lesson {
+    input: Dims,
+    output: Dims,
+    dtype: DType,
+    /// Of an output that is not contiguous.
+    stride: Option<Box<[usize]>>,
+}
+
+impl Lesson {
+    fn laid_out(&self, value: Tensor) -> Result<Tensor> {
+        match &self.stride {
+            Some(stride) => laid_out(value, stride),
+            None => Ok(value.contiguous()?),
+        }
+    }
+}
+
+/// What is known of one module from earlier runs.
+#[derive(Clone, Debug)]
+pub(crate) enum Known {
+    /// What it gave last.
+    Gave(Lesson),
+    /// A patch was taken on trust, and the run failed.
+    NotToBeTrusted,
+}
+
+/// What earlier runs have shown, by the number of the module.
+pub(crate) type Learned = std::sync::Mutex<Vec<Option<Known>>>;
+
+/// A module that did not run.
+#[derive(Clone, Debug)]
+pub(crate) struct Skipped {
+    pub node: NodeId,
+    pub trusted: bool,
+}
+
+impl RunState<'_> {
+    /// The output of a module that need not run. `facts` says what its output would be like, where that is
+    /// certain; `input` is its first input.
+    pub(super) fn replaced(
+        &self,
+        node: NodeId,
+        input: Option<&Tensor>,
+        facts: impl FnOnce() -> Option<Outline>,
+    ) -> Result<Option<Tensor>> {
+        let wants = self.dispatch.at(node);
+        if !wants.may_skip || self.scans() {
+            return Ok(None);
+        }
+        let key = PointKey { node, method: 0, slot: Slot32::Result, part: 0 };
+        let Some(patch) = self.whole_patch(node, key) else { return Ok(None) };
+        let Some(input) = input else { return Ok(None) };
+        let fitted = |dims: &[usize], dtype: DType| {
+            let like = Like { dims, dtype, device: input.device() };
+            fit("the patch", &self.tree.name(node), patch, &like, Broadcast::No)
+        };
+        let (value, trusted) = match facts() {
+            Some(Outline { dims, dtype }) => (fitted(&dims, dtype)?.contiguous()?, false),
+            None => match self.lesson(node, input) {
+                Some(Known::Gave(lesson)) => match fitted(&lesson.output.to_vec(), lesson.dtype) {
+                    Ok(value) => (lesson.laid_out(value)?, false),
+                    Err(_) => return Ok(None),
+                },
+                None if self.is_plausible(node, input, patch) => (fitted(input.dims(), input.dtype())?, true),
+                Some(Known::NotToBeTrusted) | None => return Ok(None),
+            },
+        };
+        self.skipped.borrow_mut().push(Skipped { node, trusted });
+        let names = || vec!["out".to_string()];
+        let fired = self.fire(key, &names, &value, Replace::Yes)?;
+        self.settle(node);
+        Ok(Some(fired.unwrap_or(value)))
+    }
+
+    /// The last patch of the whole output that is meant for this call.
+    fn whole_patch(&self, node: NodeId, key: PointKey) -> Option<&Tensor> {
+        let call = self.points.borrow().get(&key).map_or(0, |point| point.calls);
+        let requests = self.dispatch.at(node).requests.iter().rev();
+        requests.filter_map(|id| self.requests.get(*id as usize)).find_map(|request| {
+            let pattern = &request.pattern;
+            let whole = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
+            match &request.action {
+                Action::Patch(patch) if whole => Some(patch),
+                _ => None,
+            }
+        })
+    }
+
+    /// Could the module give such a tensor, for all that can be seen from outside?
+    fn is_plausible(&self, node: NodeId, input: &Tensor, patch: &Tensor) -> bool {
+        let width = self.tree.likely_width(node);
+        patch.dims() == input.dims()
+            && patch.dtype() == input.dtype()
+            && patch.dtype().is_float()
+            && width.is_none_or(|width| patch.dims().last() == Some(&width))
+    }
+
+    fn lesson(&self, node: NodeId, input: &Tensor) -> Option<Known> {
+        let number = self.tree.node(node)?.number as usize;
+        let learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match learned.get(number)?.as_ref()? {
+            Known::Gave(lesson) if Some(lesson.input) != Dims::of(input) => None,
+            known => Some(known.clone()),
+        }
+    }
+
+    /// Notes what a module gives for an input.
+    pub(super) fn learn(&self, node: NodeId, input: Option<Dims>, output: &Tensor) {
+        let (Some(input), Some(dims)) = (input, Dims::of(output)) else { return };
+        let stride = (!output.is_contiguous()).then(|| output.stride().into());
+        let lesson = Lesson { input, output: dims, dtype: output.dtype(), stride };
+        self.lessons.borrow_mut().push((node, Known::Gave(lesson)));
+    }
+
+    /// Keeps what this run has shown for later ones. `failed` says whether the model did.
+    pub fn keep_lessons(&self, failed: bool) {
+        let mut lessons = self.lessons.take();
+        if failed {
+            let trusted = self.skipped.borrow();
+            let trusted = trusted.iter().filter(|skipped| skipped.trusted);
+            lessons.extend(trusted.map(|skipped| (skipped.node, Known::NotToBeTrusted)));
+        }
+        if lessons.is_empty() {
+            return;
+        }
+        let mut learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for (node, known) in lessons {
+            let Some(number) = self.tree.node(node).map(|node| node.number as usize) else { continue };
+            if learned.len() <= number {
+                learned.resize(number + 1, None);
+            }
+            if let Some(slot) = learned.get_mut(number) {
+                *slot = Some(known);
+            }
+        }
+    }
+}

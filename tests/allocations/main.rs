@@ -1,0 +1,167 @@
+//! An idle hook point allocates nothing: an annotated model allocates exactly what its plain twin does.
+
+#![allow(clippy::unwrap_used, unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts the allocations of each thread.
+struct Counting;
+
+fn count() {
+    // A thread that is being torn down is not counted.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as the caller's.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations<T>(f: impl FnOnce() -> T) -> (usize, T) {
+    let before = ALLOCATIONS.with(Cell::get);
+    let result = f();
+    (ALLOCATIONS.with(Cell::get) - before, result)
+}
+
+/// The same code twice: once with the annotations, once without.
+macro_rules! twins {
+    ($($code:tt)*) => {
+        mod plain {
+            twins!(@strip $($code)*);
+        }
+        mod annotated {
+            #[hookpoint::auto_hook]
+            mod inside {
+                $($code)*
+            }
+            pub use inside::*;
+        }
+    };
+    (@strip $($code:tt)*) => { $($code)* };
+}
+
+twins! {
+    use candle_core::{Device, Module, ModuleT, Result, Tensor};
+    use candle_nn::{Dropout, LayerNorm, Linear};
+
+    pub struct Mlp {
+        up: Linear,
+        down: Linear,
+        drop: Dropout,
+        scale: Tensor,
+    }
+
+    impl ModuleT for Mlp {
+        fn forward_t(&self, x: &Tensor, train: bool) -> Result<Tensor> {
+            let hidden = self.up.forward(x)?.gelu()?;
+            let hidden = hidden.apply_t(&self.drop, train)?;
+            let (first, second) = (hidden.narrow(0, 0, 1)?, &hidden);
+            let sum = first.broadcast_add(second)?;
+            self.down.forward(&sum)?.broadcast_mul(&self.scale)
+        }
+    }
+
+    pub struct Model {
+        norm: LayerNorm,
+        mlps: Vec<Mlp>,
+        head: Option<Box<dyn Module>>,
+        state: Option<(Tensor, Tensor)>,
+        bias: Tensor,
+    }
+
+    impl Model {
+        pub fn new() -> Result<Self> {
+            let device = &Device::Cpu;
+            let ones = |dims: &[usize]| Tensor::ones(dims, candle_core::DType::F32, device);
+            let linear = |input: usize, output: usize| -> Result<Linear> {
+                Ok(Linear::new(ones(&[output, input])?, Some(ones(&[output])?)))
+            };
+            let mlp = || -> Result<Mlp> {
+                Ok(Mlp { up: linear(2, 4)?, down: linear(4, 2)?, drop: Dropout::new(0.1), scale: ones(&[2])? })
+            };
+            Ok(Self {
+                norm: LayerNorm::new(ones(&[2])?, ones(&[2])?, 1e-5),
+                mlps: vec![mlp()?, mlp()?],
+                head: Some(Box::new(linear(2, 2)?)),
+                state: None,
+                bias: ones(&[2])?,
+            })
+        }
+
+        fn step(&mut self, x: &Tensor, mask: Option<&Tensor>, kept: Tensor) -> Result<Tensor> {
+            let mut x = self.norm.forward(x)?;
+            for (index, mlp) in self.mlps.iter().enumerate() {
+                let y = mlp.forward_t(&x, false)?;
+                x = (y * (index + 1) as f64)?;
+            }
+            if let Some(mask) = mask {
+                x = x.broadcast_add(mask)?;
+            }
+            let old = self.state.replace((x.clone(), kept));
+            match old {
+                Some((a, b)) => (a + b)?.broadcast_add(&self.bias),
+                None => x.apply(&self.head.as_ref()),
+            }
+        }
+
+        pub fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+            let bias = self.bias.clone();
+            let first = self.step(x, Some(&bias), x.clone())?;
+            let second = self.step(&first, None, first.clone())?;
+            &first + second
+        }
+    }
+}
+
+#[test]
+fn an_idle_model_allocates_what_its_plain_twin_does() {
+    let x = candle_core::Tensor::ones((3, 2), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
+    let mut plain = plain::Model::new().unwrap();
+    let mut annotated = annotated::Model::new().unwrap();
+    // The first call of anything may set up what stays.
+    let (expected, found) = (plain.forward(&x).unwrap(), annotated.forward(&x).unwrap());
+    assert_eq!(expected.to_vec2::<f32>().unwrap(), found.to_vec2::<f32>().unwrap());
+    for _ in 0..3 {
+        let (of_plain, _) = allocations(|| plain.forward(&x).unwrap());
+        let (of_annotated, _) = allocations(|| annotated.forward(&x).unwrap());
+        assert!(of_plain > 20, "nothing is counted");
+        assert_eq!(of_annotated, of_plain);
+    }
+}
+
+#[test]
+fn an_idle_model_allocates_nothing_more_after_it_was_hooked() {
+    let x = candle_core::Tensor::ones((3, 2), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
+    let mut plain = plain::Model::new().unwrap();
+    let mut hooked = hookpoint::Hooked::new(annotated::Model::new().unwrap());
+    let (_, cache) = hooked.run_with_cache_mut("**", |m| m.forward(&x)).unwrap();
+    assert!(cache.len() > 10);
+    let mut annotated = hooked.into_inner();
+    plain.forward(&x).unwrap();
+    let (of_plain, _) = allocations(|| plain.forward(&x).unwrap());
+    let (of_annotated, _) = allocations(|| annotated.forward(&x).unwrap());
+    assert_eq!(of_annotated, of_plain);
+}

@@ -1,0 +1,44 @@
+//! The engine, as its users meet it: every test runs a small annotated model.
+//!
+//! The device comes from `HOOKPOINT_DEVICE` (`cpu`, `cuda:0`, `metal`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+/// The models that several modules use, and short ways to make tensors.
+mod models;
+
+/// Looking into a cache, and computing with caches.
+mod cache;
+/// Caches in files.
+mod files;
+/// What nice_hooks' own tests pin: keys and their order, indices, chains of hooks.
+mod nice_hooks;
+/// What is cached owns its memory.
+mod ownership;
+/// What a pattern selects in a model, and what happens when it selects nothing.
+mod patterns;
+/// Values that are not tensors, and results with several.
+mod values;
+
+/// Runs that end with the last wanted point.
+mod collect;
+/// The inputs of modules, read and replaced.
+mod inputs;
+/// Methods other than `forward`.
+mod methods;
+/// Parameters, which fire on what is computed with them.
+mod parameters;
+/// Replacing values: shapes, dtypes, parts.
+mod patches;
+/// Modules that do not run because their output is replaced.
+mod skip;
+
+/// Which module is meant: shared ones, empty ones, repeated ones, enums, containers.
+mod identity;
+/// Models whose forward takes `&mut self`, and that change between runs.
+mod state;
+
+/// Every kind of error, and how it gets out of the middle of candle code.
+mod errors;
+/// Threads, panics, nested runs, memory.
+mod robustness;

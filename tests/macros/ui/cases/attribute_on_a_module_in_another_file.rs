@@ -1,0 +1,6 @@
+use hookpoint::prelude::*;
+
+#[auto_hook]
+mod elsewhere;
+
+fn main() {}
