@@ -17,9 +17,8 @@ pub struct Subject<P, A> {
     pub input: Tensor,
     /// The one module that is cached and hooked.
     module: &'static str,
-    /// The one value that is patched, and what with.
+    /// The one value that is patched, with what it is anyway.
     value: &'static str,
-    patch: Tensor,
 }
 
 /// The twins of the tiny model.
@@ -54,7 +53,8 @@ pub fn tiny_sized() -> Result<TinySized> {
     let plain = tiny::plain::Tiny::new(&weights, 8)?;
     let annotated = tiny::annotated::Tiny::new(&weights, 8)?;
     let input = weights.get("input", (1, tiny::WIDTH), 1.)?;
-    Subject::new("tiny", plain, annotated, input, "blocks.3", "blocks.3:hidden")
+    let hooked = Hooked::new(annotated);
+    Ok(Subject { name: "tiny", plain, hooked, input, module: "blocks.3", value: "blocks.3:hidden" })
 }
 
 /// A transformer of the size of GPT-2 small, and so many tokens.
@@ -64,24 +64,11 @@ pub fn gpt2_sized(tokens: u32) -> Result<Gpt2Sized> {
     let annotated = gpt2::annotated::Gpt2::new(&weights)?;
     let ids: Vec<u32> = (0..tokens).map(|i| i * 7919 % gpt2::VOCABULARY as u32).collect();
     let input = Tensor::from_vec(ids, (1, tokens as usize), &Device::Cpu)?;
-    Subject::new("gpt2-sized", plain, annotated, input, "h.3.attn", "h.3:mid")
+    let hooked = Hooked::new(annotated);
+    Ok(Subject { name: "gpt2-sized", plain, hooked, input, module: "h.3.attn", value: "h.3:mid" })
 }
 
 impl<P: Module, A: Module + AutoHook> Subject<P, A> {
-    fn new(
-        name: &'static str,
-        plain: P,
-        annotated: A,
-        input: Tensor,
-        module: &'static str,
-        value: &'static str,
-    ) -> Result<Self> {
-        let hooked = Hooked::new(annotated);
-        let (_, cache) = hooked.run_with_cache(value, |model| model.forward(&input))?;
-        let patch = cache.try_get(value)?.clone();
-        Ok(Self { name, plain, hooked, input, module, value, patch })
-    }
-
     /// One forward under a configuration, to be called as often as one likes. Plans are made here, not
     /// in the call.
     pub fn runner(&self, config: Config) -> Result<Box<dyn Fn() -> Result<Tensor> + '_>> {
@@ -101,7 +88,11 @@ impl<P: Module, A: Module + AutoHook> Subject<P, A> {
             Config::CacheAll => plan.cache("**")?,
             Config::CacheValues => plan.cache(["**", "**:*"])?,
             Config::HookOne => plan.hook(self.module, |_, _| Ok(None))?,
-            Config::PatchOne => plan.patch(self.value, &self.patch)?,
+            Config::PatchOne => {
+                let (_, cache) =
+                    self.hooked.run_with_cache(self.value, |model| model.forward(&self.input))?;
+                plan.patch(self.value, cache.try_get(self.value)?)?
+            }
         };
         Ok(Box::new(move || {
             let run = plan.run(|model| model.forward(&self.input))?;

@@ -73,7 +73,10 @@ pub enum ErrorKind {
         remedy: String,
     },
     /// A tensor does not fit the place it is meant for.
-    #[error("{what} of shape {found:?} does not fit `{point}`, which has shape {expected:?}\n  {remedy}")]
+    #[error(
+        "{what} of shape {found:?} does not fit {}, which has shape {expected:?}\n  {remedy}",
+        quoted(point)
+    )]
     Shape {
         /// The point.
         point: String,
@@ -87,7 +90,10 @@ pub enum ErrorKind {
         remedy: String,
     },
     /// A tensor has a dtype that cannot be cast without loss of meaning.
-    #[error("{what} has dtype {found}, `{point}` has {expected}\n  convert it first with `.to_dtype(..)`")]
+    #[error(
+        "{what} has dtype {found}, {} has {expected}\n  convert it first with `.to_dtype(..)`",
+        quoted(point)
+    )]
     DType {
         /// The point.
         point: String,
@@ -99,7 +105,7 @@ pub enum ErrorKind {
         found: String,
     },
     /// An index does not exist in the tensor it is applied to.
-    #[error("the index `[{index}]` is out of range at `{point}` of shape {shape:?}: {reason}")]
+    #[error("the index `[{index}]` is out of range at {} of shape {shape:?}: {reason}", quoted(point))]
     IndexOutOfRange {
         /// The point, or the key, that is indexed.
         point: String,
@@ -111,7 +117,7 @@ pub enum ErrorKind {
         reason: String,
     },
     /// A cache has no such entry.
-    #[error("the cache has no `{key}`{}", nearest_points(nearest))]
+    #[error("the cache has no {}{}", quoted(key), nearest_points(nearest))]
     MissingKey {
         /// The key asked for.
         key: String,
@@ -119,7 +125,7 @@ pub enum ErrorKind {
         nearest: Vec<String>,
     },
     /// A name stands for several entries where one is needed.
-    #[error("`{key}` is ambiguous: it stands for {}\n  name one of them", some_of(candidates))]
+    #[error("{} is ambiguous: it stands for {}\n  name one of them", quoted(key), some_of(candidates))]
     Ambiguous {
         /// The name.
         key: String,
@@ -127,7 +133,7 @@ pub enum ErrorKind {
         candidates: Vec<String>,
     },
     /// A value of another type was asked for.
-    #[error("`{key}` holds a `{found}`, not a `{wanted}`")]
+    #[error("{} holds a `{found}`, not a `{wanted}`", quoted(key))]
     WrongType {
         /// The key asked for.
         key: String,
@@ -137,7 +143,7 @@ pub enum ErrorKind {
         found: String,
     },
     /// The value at a point can be read, but not replaced.
-    #[error("the value at `{point}` cannot be replaced: {reason}")]
+    #[error("the value at {} cannot be replaced: {reason}", quoted(point))]
     NotReplaceable {
         /// The point.
         point: String,
@@ -151,7 +157,7 @@ pub enum ErrorKind {
         change: String,
     },
     /// A hook returned an error.
-    #[error("the hook at `{point}` failed: {source}")]
+    #[error("the hook at {} failed: {source}", quoted(point))]
     Hook {
         /// The point whose hook failed.
         point: String,
@@ -194,6 +200,14 @@ pub enum ErrorKind {
     Stopped,
 }
 
+/// A name as it stands in a message. That of the root is empty.
+fn quoted(name: &str) -> String {
+    match name {
+        "" => "the root".to_string(),
+        name => format!("`{name}`"),
+    }
+}
+
 fn nearest_points(nearest: &[String]) -> String {
     match nearest {
         [] => String::new(),
@@ -204,7 +218,7 @@ fn nearest_points(nearest: &[String]) -> String {
 
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 5;
-    let mut text = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let mut text = names.iter().take(SHOWN).map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN {
         text.push_str(&format!(" and {} more", names.len() - SHOWN));
     }

@@ -1,5 +1,7 @@
 //! What is to be done with a model: hooks, patches and caches, gathered once and run often.
 
+mod finish;
+
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,12 +12,11 @@ use crate::cache::{ActivationCache, Activations};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooked::{Access, Hooked};
 use crate::pattern::Pattern;
-use crate::raw::with_run;
-use crate::run::{
-    select_nodes, Action, CacheOptions, Dispatch, Finished, HookCtx, Learned, Mode, Request, RunState,
-};
+use crate::run::{select_nodes, Action, CacheOptions, Dispatch, Finished, HookCtx, Mode, Request};
 use crate::select::IntoPatterns;
-use crate::tree::{AutoHook, Kind, Node, Tree};
+use crate::tree::{AutoHook, Tree};
+pub(crate) use finish::execute;
+use finish::{collected, finished_run};
 
 /// Any error that converts: candle's, anyhow's, our own.
 pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -300,102 +301,4 @@ fn check_collects(requests: &[Request<'_>]) -> Result<()> {
         "`collect` ends with the last cached point, and this plan caches nothing\n  \
          add `.cache(..)`, or use `.run(..)`",
     ))
-}
-
-/// Runs `f` with the requests in force on this thread.
-pub(crate) fn execute<T, E: Into<BoxedError>>(
-    tree: &Tree,
-    dispatch: &Dispatch,
-    requests: &[Request<'_>],
-    mode: Mode,
-    learned: &Learned,
-    f: impl FnOnce() -> std::result::Result<T, E>,
-) -> Result<(Option<T>, Finished)> {
-    let state = RunState::new(tree, dispatch, requests, mode, learned);
-    let result = with_run(&state, f);
-    let stopped = state.is_stopped();
-    state.keep_lessons(result.is_err() && !stopped);
-    let (error, finished) = state.into_error();
-    match (error, result) {
-        // What the run itself found wrong says more than what the model made of it.
-        (Some(error), _) => Err(error),
-        (None, Ok(output)) => Ok((Some(output), finished)),
-        (None, Err(_)) if stopped => Ok((None, finished)),
-        (None, Err(error)) => Err(explained(Error::from_boxed(error.into()), tree, &finished)),
-    }
-}
-
-/// A model that fails after one of its modules was replaced without being run fails because of that,
-/// most of the time.
-fn explained(error: Error, tree: &Tree, finished: &Finished) -> Error {
-    let on_trust = finished.skipped.iter().filter(|skipped| skipped.trusted);
-    let points: Vec<String> = on_trust.map(|skipped| tree.name(skipped.node).to_string()).collect();
-    match error.kind() {
-        ErrorKind::Candle(_) | ErrorKind::Model(_) if !points.is_empty() => {
-            ErrorKind::UncheckedPatch { points, source: Box::new(error) }.into()
-        }
-        _ => error,
-    }
-}
-
-fn finished_run<T>(
-    requests: &[Request<'_>],
-    tree: &Tree,
-    allow_unfired: bool,
-    (output, finished): (Option<T>, Finished),
-) -> Result<Run<T>> {
-    check_fired(requests, tree, allow_unfired, &finished, Ended::ByItself)?;
-    let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
-    let fired = requests.iter().map(Request::describe).zip(finished.fired).collect();
-    let skipped = finished.skipped.iter().map(|skipped| tree.name(skipped.node)).collect();
-    Ok(Run { output, cache: ActivationCache::of_captures(finished.captures), fired, skipped })
-}
-
-fn collected<T>(
-    requests: &[Request<'_>],
-    tree: &Tree,
-    allow_unfired: bool,
-    (output, finished): (Option<T>, Finished),
-) -> Result<ActivationCache> {
-    let ended = if output.is_none() { Ended::Early } else { Ended::ByItself };
-    check_fired(requests, tree, allow_unfired, &finished, ended)?;
-    Ok(ActivationCache::of_captures(finished.captures))
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Ended {
-    ByItself,
-    /// With the last cached point.
-    Early,
-}
-
-fn check_fired(
-    requests: &[Request<'_>],
-    tree: &Tree,
-    allow_unfired: bool,
-    finished: &Finished,
-    ended: Ended,
-) -> Result<()> {
-    let mut unfired = requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
-    let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) else { return Ok(()) };
-    let name = |id: &u32| match request.pattern.value() {
-        Some(value) => format!("{}:{value}", tree.name(*id)),
-        None => tree.name(*id).to_string(),
-    };
-    let points = request.nodes.iter().map(name).collect();
-    let remedy = unfired_remedy(request, tree, ended).to_string();
-    Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into())
-}
-
-fn unfired_remedy(request: &Request<'_>, tree: &Tree, ended: Ended) -> &'static str {
-    let mut modules = request.nodes.iter().filter_map(|id| tree.node(*id)).peekable();
-    let silent = |node: &Node| node.kind == Kind::Module && tree.methods(node).is_empty();
-    if modules.peek().is_some() && modules.all(silent) {
-        return "its type has no forward code that is annotated: add `#[auto_hook]` to its `impl` blocks";
-    }
-    if ended == Ended::Early {
-        return "`collect` ends with the last cached point: what comes later is not reached; use `.run(..)`, \
-                or say `.allow_unfired()`";
-    }
-    "ask for a point that this input reaches, or say `.allow_unfired()` if that may happen"
 }

@@ -48,9 +48,9 @@ fn allocations<T>(f: impl FnOnce() -> T) -> (usize, T) {
 
 /// The same code twice: once with the annotations, once without.
 macro_rules! twins {
-    ($($code:tt)*) => {
+    ($($code:item)*) => {
         mod plain {
-            twins!(@strip $($code)*);
+            $($code)*
         }
         mod annotated {
             #[hookpoint::auto_hook]
@@ -60,7 +60,6 @@ macro_rules! twins {
             pub use inside::*;
         }
     };
-    (@strip $($code:tt)*) => { $($code)* };
 }
 
 twins! {
@@ -123,7 +122,10 @@ twins! {
             let old = self.state.replace((x.clone(), kept));
             match old {
                 Some((a, b)) => (a + b)?.broadcast_add(&self.bias),
-                None => x.apply(&self.head.as_ref()),
+                None => match &self.head {
+                    Some(head) => head.forward(&x),
+                    None => Ok(x),
+                },
             }
         }
 

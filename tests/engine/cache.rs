@@ -245,7 +245,7 @@ fn tensors_of_one_shape_stack() -> Test {
     assert_eq!(bits(&stacked.get(1)?), bits(&cache["blocks.1"]));
     assert_eq!(cache.stack("blocks.*[:, -1]")?.dims(), [2, 2, 4]);
     let error = cache.stack(["blocks.0", "head"]).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Shape { point, .. } if point == "head"), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Shape { what, .. } if what == "`head`"), "{error}");
     assert!(cache.stack("nothing").is_err());
     Ok(())
 }

@@ -343,3 +343,74 @@ fn the_first_error_of_a_run_wins() -> Test {
     assert!(run_error(plan).to_string().contains("first"));
     Ok(())
 }
+
+/// What a newcomer reads, word for word.
+#[test]
+fn messages() {
+    let hooked = model();
+    let run = |plan: hookpoint::Result<hookpoint::Plan<'_, Model>>| run_error(plan.unwrap());
+    let (_, cache) = hooked.run_with_cache("**", |m| m.forward(&input())).unwrap();
+    let integers = zeros(&[2, 3, 4]).to_dtype(candle_core::DType::U32).unwrap();
+    let pairs = [
+        (
+            hooked.plan().cache("blocks.[0").map(|_| ()).unwrap_err(),
+            "cannot parse the pattern `blocks.[0` at position 7: a segment is missing\n  blocks.[0\n         ^\n  \
+             remove the extra `.`; the root is the empty path, any segment is `*`",
+        ),
+        (
+            hooked.plan().cache("blocks.0.attn:patern").map(|_| ()).unwrap_err(),
+            "the pattern `blocks.0.attn:patern` selects nothing in this model\n  did you mean `blocks.0.attn:pattern`?",
+        ),
+        (
+            run(hooked.plan().patch("blocks.0", &integers)),
+            "the patch has dtype u32, `blocks.0` has f32\n  convert it first with `.to_dtype(..)`",
+        ),
+        (
+            run(hooked.plan().patch("", &zeros(&[3]))),
+            "the patch of shape [3] does not fit the root, which has shape [2, 3, 3]\n  give a tensor of exactly that \
+             shape; to change a part of the value, add an index, as in `path[:, -1]`",
+        ),
+        (
+            run(hooked.plan().patch("blocks.0[:, -1]", &zeros(&[3]))),
+            "the patch of shape [3] does not fit `blocks.0[:, -1]`, which has shape [2, 4]\n  give a tensor of that \
+             shape, or one that broadcasts to it",
+        ),
+        (
+            run(hooked.plan().cache("head[5]")),
+            "the index `[5]` is out of range at `head` of shape [2, 3, 3]: dimension 0 has size 2; write -2 to 1, not 5",
+        ),
+        (
+            run(hooked.plan().cache("head#1")),
+            "cache(\"head#1\") never fired during the run: none of the points it selects was reached (`head#1`)\n  \
+             it was reached once in this run, which is call #0",
+        ),
+        (
+            run(hooked.plan().cache(":x.2#7")),
+            "cache(\":x.2#7\") never fired during the run: none of the points it selects was reached (`:x.2#7`)\n  \
+             it was reached 2 times in this run: the last call is #1",
+        ),
+        (
+            run(hooked.plan().cache("blocks.0:in.4")),
+            "cache(\"blocks.0:in.4\") never fired during the run: none of the points it selects was reached \
+             (`blocks.0:in.4`)\n  ask for a point that this input reaches, or say `.allow_unfired()` if that may happen",
+        ),
+        (
+            cache.try_get("blocks.*").unwrap_err(),
+            "`blocks.*` is ambiguous: it stands for `blocks.0`, `blocks.1`\n  name one of them",
+        ),
+        (cache.try_get("hed").unwrap_err(), "the cache has no `hed`\n  did you mean `head`?"),
+        (cache.get_any::<usize>("head").unwrap_err(), "`head` holds a `candle_core::Tensor`, not a `usize`"),
+        (
+            hooked.plan().collect(|m| m.forward(&input())).unwrap_err(),
+            "`collect` ends with the last cached point, and this plan caches nothing\n  add `.cache(..)`, or use `.run(..)`",
+        ),
+        (
+            cache.stack(["blocks.0", "head"]).unwrap_err(),
+            "`head` of shape [2, 3, 3] does not fit `blocks.0`, which has shape [2, 3, 4]\n  stack points of one shape",
+        ),
+    ];
+    for (error, expected) in pairs {
+        assert_eq!(error.to_string(), expected);
+        assert_reads_well(&error);
+    }
+}

@@ -350,6 +350,7 @@ struct ForeignContainers<'a> {
     locked: Mutex<Times>,
     read: RwLock<Times>,
     borrowed: &'a Times,
+    #[allow(clippy::vec_box)] // People write it.
     boxes: Vec<Box<Times>>,
     arcs: Vec<Arc<Times>>,
     lists: Vec<Vec<Times>>,

@@ -52,7 +52,7 @@ impl Arguments {
         let pair = (y.clone(), (x * 0.)?);
         let z = self.inner.owned(None, pair, vec![x.clone(), x.clone()])?;
         let mut z = self.inner.borrowed(&z).clone();
-        self.inner.through(&mut z, &[x.clone()], &Some(x.clone()))
+        self.inner.through(&mut z, std::slice::from_ref(x), &Some(x.clone()))
     }
 }
 

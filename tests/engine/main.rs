@@ -9,6 +9,8 @@ mod models;
 
 /// Looking into a cache, and computing with caches.
 mod cache;
+/// The list of a model's points, and how it prints.
+mod dict;
 /// Caches in files.
 mod files;
 /// What nice_hooks' own tests pin: keys and their order, indices, chains of hooks.

@@ -110,7 +110,8 @@ fn patterns_come_in_every_form() -> Test {
     assert_eq!(cached(text.clone())?, ["head"]);
     assert_eq!(cached(&text)?, ["head"]);
     assert_eq!(cached(["head", "blocks.0"])?, ["blocks.0", "head"]);
-    assert_eq!(cached(&["head"])?, ["head"]);
+    let array: &[&str; 2] = &["head", "blocks.0"];
+    assert_eq!(cached(array)?, ["blocks.0", "head"]);
     assert_eq!(cached(slice)?, ["head"]);
     assert_eq!(cached(&texts)?, ["blocks.0", "head"]);
     assert_eq!(cached(texts.as_slice())?, ["blocks.0", "head"]);

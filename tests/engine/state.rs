@@ -214,3 +214,14 @@ fn skipping_a_module_leaves_its_state() -> Test {
     assert!(hooked.blocks[1].sum.is_some());
     Ok(())
 }
+
+#[test]
+fn inputs_of_models_that_change_themselves_can_be_replaced() -> Test {
+    let mut hooked = generates();
+    let mut plan =
+        hooked.plan_mut().patch("blocks.1:in", &full(3., &[1, 1, 2]))?.cache(["blocks.1", "blocks.1:x"])?;
+    let run = plan.run_mut(|m| m.forward(&token(0)))?;
+    assert_eq!(numbers(&run.cache["blocks.1:x"]), [3., 3.]);
+    assert_eq!(numbers(&run.cache["blocks.1"]), [6., 6.]);
+    Ok(())
+}

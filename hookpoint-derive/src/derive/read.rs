@@ -137,7 +137,7 @@ fn fields(fields: &Fields, problems: &mut Problems) -> Vec<Field> {
         if words.skip {
             continue;
         }
-        let own = field.ident.as_ref().map(|ident| unraw(ident));
+        let own = field.ident.as_ref().map(unraw);
         let label = match &words.name {
             Some(name) => {
                 check_name(name, problems);

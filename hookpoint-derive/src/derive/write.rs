@@ -185,7 +185,9 @@ fn function_parameters(generics: &Generics) -> HashSet<Ident> {
     }
     for predicate in generics.where_clause.iter().flat_map(|clause| &clause.predicates) {
         let WherePredicate::Type(predicate) = predicate else { continue };
-        if let (syn::Type::Path(path), true) = (&predicate.bounded_ty, predicate.bounds.iter().any(is_function)) {
+        if let (syn::Type::Path(path), true) =
+            (&predicate.bounded_ty, predicate.bounds.iter().any(is_function))
+        {
             functions.extend(path.path.get_ident().cloned());
         }
     }

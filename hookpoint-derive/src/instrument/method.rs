@@ -214,15 +214,15 @@ struct Shown {
 #[derive(Clone, Copy, PartialEq)]
 enum How {
     /// `&Tensor`: may be replaced by a reference to a slot of ours.
-    ByRef,
+    Reference,
     /// `Option<&Tensor>`: likewise.
-    ByOption,
+    Optional,
     /// `Tensor`, or any other value.
-    ByValue,
+    Value,
     /// Only looked at.
-    ByLook,
+    Look,
     /// `&mut Tensor`: only looked at.
-    ByLookThrough,
+    LookThrough,
 }
 
 impl Arguments {
@@ -243,7 +243,7 @@ impl Arguments {
             let Some(how) = how(&argument.ty, wrapped).filter(|_| plain && others.is_empty()) else {
                 continue;
             };
-            let rebinds = !matches!(how, How::ByLook | How::ByLookThrough);
+            let rebinds = !matches!(how, How::Look | How::LookThrough);
             let mutability = if rebinds { pattern.mutability.take() } else { None };
             shown.push(Shown { number, name: pattern.ident.clone(), mutability, lints, how });
         }
@@ -259,14 +259,15 @@ fn how(ty: &Type, wrapped: bool) -> Option<How> {
         Type::Paren(inner) => how(&inner.elem, wrapped),
         Type::Group(inner) => how(&inner.elem, wrapped),
         Type::Reference(reference) if reference.mutability.is_some() => {
-            mentions(&reference.elem, "Tensor").then_some(How::ByLookThrough)
+            mentions(&reference.elem, "Tensor").then_some(How::LookThrough)
         }
         Type::Reference(reference) => {
-            if !mentions(&reference.elem, "Tensor") {
+            // A tensor may go by another name; it can be looked at under any.
+            if !mentions(&reference.elem, "Tensor") && !matches!(&*reference.elem, Type::Path(_)) {
                 return None;
             }
             let replaceable = wrapped && reference.lifetime.is_none() && is_tensor_or_option(&reference.elem);
-            Some(if replaceable { How::ByRef } else { How::ByLook })
+            Some(if replaceable { How::Reference } else { How::Look })
         }
         // `Option<&Tensor>`
         Type::Path(_) if is_borrowing(ty) => {
@@ -278,12 +279,12 @@ fn how(ty: &Type, wrapped: bool) -> Option<How> {
                 Some(Type::Reference(inner))
                     if inner.lifetime.is_none() && inner.mutability.is_none() && is_tensor(&inner.elem) =>
                 {
-                    Some(How::ByOption)
+                    Some(How::Optional)
                 }
-                _ => Some(How::ByLook),
+                _ => Some(How::Look),
             }
         }
-        Type::Path(_) | Type::Tuple(_) | Type::Array(_) if !is_borrowing(ty) => Some(How::ByValue),
+        Type::Path(_) | Type::Tuple(_) | Type::Array(_) if !is_borrowing(ty) => Some(How::Value),
         _ => None,
     }
 }
@@ -312,15 +313,15 @@ impl Shown {
         let slot = format_ident!("__slot{number}", span = Span::mixed_site());
         let new_slot = quote!(let mut #slot = #krate::__private::Slot::new(););
         match how {
-            How::ByRef => {
+            How::Reference => {
                 quote!(#new_slot #(#lints)* let #mutability #name = #entered.by_ref(#number, #name, &mut #slot);)
             }
-            How::ByOption => {
+            How::Optional => {
                 quote!(#new_slot #(#lints)* let #mutability #name = #entered.by_option(#number, #name, &mut #slot);)
             }
-            How::ByValue => quote!(#(#lints)* let #mutability #name = #entered.by_value(#number, #name);),
-            How::ByLook => quote!(#entered.by_look(#number, &#name);),
-            How::ByLookThrough => quote!(#entered.by_look(#number, &*#name);),
+            How::Value => quote!(#(#lints)* let #mutability #name = #entered.by_value(#number, #name);),
+            How::Look => quote!(#entered.by_look(#number, &#name);),
+            How::LookThrough => quote!(#entered.by_look(#number, &*#name);),
         }
     }
 }

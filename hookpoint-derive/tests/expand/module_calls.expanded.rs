@@ -37,7 +37,7 @@ impl Module for Mlp {
         }
         #[allow(clippy::redundant_closure_call)]
         let __output = (move || -> Result<Tensor> {
-            (match (match if ::hookpoint::__private::active() {
+            (match ((match (if ::hookpoint::__private::active() {
                 static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                     method: "apply",
                     field: "up",
@@ -53,7 +53,7 @@ impl Module for Mlp {
                 ::hookpoint::__private::Before::Call(
                     ::hookpoint::__private::CallToken::IDLE,
                 )
-            } {
+            }) {
                 ::hookpoint::__private::Before::Done(__result) => __result,
                 ::hookpoint::__private::Before::Call(__token) => {
                     (if ::hookpoint::__private::active() {
@@ -68,13 +68,13 @@ impl Module for Mlp {
                     })
                         .result(__token.after(x.apply(&self.up)))
                 }
-            })? {
+            })?) {
                 #[allow(unused_mut)]
                 mut __receiver => {
-                    (match self.drop() {
+                    (match (self.drop()) {
                         #[allow(unused_mut)]
                         mut __argument0 => {
-                            (match if ::hookpoint::__private::active() {
+                            (match (if ::hookpoint::__private::active() {
                                 static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                                     method: "apply_t",
                                     field: "",
@@ -93,7 +93,7 @@ impl Module for Mlp {
                                 ::hookpoint::__private::Before::Call(
                                     ::hookpoint::__private::CallToken::IDLE,
                                 )
-                            } {
+                            }) {
                                 ::hookpoint::__private::Before::Done(__result) => __result,
                                 ::hookpoint::__private::Before::Call(__token) => {
                                     __token.after(__receiver.apply_t(__argument0, false))
@@ -103,10 +103,10 @@ impl Module for Mlp {
                     })
                 }
             })?;
-            (match &(match self.cell.borrow() {
+            (match (&(match (self.cell.borrow()) {
                 #[allow(unused_mut)]
                 mut __receiver => {
-                    (match if ::hookpoint::__private::active() {
+                    (match (if ::hookpoint::__private::active() {
                         static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                             method: "forward",
                             field: "",
@@ -122,7 +122,7 @@ impl Module for Mlp {
                         ::hookpoint::__private::Before::Call(
                             ::hookpoint::__private::CallToken::IDLE,
                         )
-                    } {
+                    }) {
                         ::hookpoint::__private::Before::Done(__result) => __result,
                         ::hookpoint::__private::Before::Call(__token) => {
                             (if ::hookpoint::__private::active() {
@@ -136,10 +136,10 @@ impl Module for Mlp {
                         }
                     })
                 }
-            })? {
+            })?) {
                 #[allow(unused_mut)]
                 mut __argument1 => {
-                    (match if ::hookpoint::__private::active() {
+                    (match (if ::hookpoint::__private::active() {
                         static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                             method: "forward",
                             field: "down",
@@ -155,7 +155,7 @@ impl Module for Mlp {
                         ::hookpoint::__private::Before::Call(
                             ::hookpoint::__private::CallToken::IDLE,
                         )
-                    } {
+                    }) {
                         ::hookpoint::__private::Before::Done(__result) => __result,
                         ::hookpoint::__private::Before::Call(__token) => {
                             (if ::hookpoint::__private::active() {

@@ -37,7 +37,7 @@ impl Scale {
         }
         #[allow(clippy::redundant_closure_call)]
         let __output = (move || -> Result<Tensor> {
-            ((match (if ::hookpoint::__private::active() {
+            ((match ((if ::hookpoint::__private::active() {
                 ::hookpoint::__private::uses(
                     &[
                         (
@@ -50,9 +50,9 @@ impl Scale {
                 )
             } else {
                 ::hookpoint::__private::Uses::NONE
-            }) {
+            })) {
                 __uses => {
-                    (match (match (if ::hookpoint::__private::active() {
+                    (match ((match ((if ::hookpoint::__private::active() {
                         ::hookpoint::__private::uses(
                             &[
                                 ("", ::hookpoint::__private::Erased::of(&x)),
@@ -61,14 +61,14 @@ impl Scale {
                         )
                     } else {
                         ::hookpoint::__private::Uses::NONE
-                    }) {
+                    })) {
                         __uses => {
-                            (match x.broadcast_mul(&self.scale) {
+                            (match (x.broadcast_mul(&self.scale)) {
                                 #[allow(unreachable_code)]
                                 __result => __uses.result(__result),
                             })
                         }
-                    })? + self.bias.as_ref().unwrap()
+                    })? + self.bias.as_ref().unwrap())
                     {
                         #[allow(unreachable_code)]
                         __result => __uses.result(__result),

@@ -7,13 +7,13 @@ mod model {
     struct Config;
     fn scaled(x: &Tensor) -> Result<Tensor> {
         let y = tanh(1);
-        (match (if ::hookpoint::__private::active() {
+        (match ((if ::hookpoint::__private::active() {
             ::hookpoint::__private::uses(&[("", ::hookpoint::__private::Erased::of(&y))])
         } else {
             ::hookpoint::__private::Uses::NONE
-        }) {
+        })) {
             __uses => {
-                (match y.exp() {
+                (match (y.exp()) {
                     #[allow(unreachable_code)]
                     __result => __uses.result(__result),
                 })

@@ -47,13 +47,20 @@ impl ActivationCache {
     /// was reached several times, the last.
     pub fn stack(&self, patterns: impl IntoPatterns) -> Result<Tensor> {
         let selected = self.select(patterns)?;
-        let mut tensors: Vec<&Tensor> = Vec::new();
+        let mut all: Vec<(&str, &Tensor)> = Vec::new();
         for (name, tensor) in selected.iter() {
-            if let Some(first) = tensors.first().filter(|first| first.dims() != tensor.dims()) {
-                return Err(different(name, "the tensor", first, tensor, "stack points of one shape"));
+            if let Some((first, like)) = all.first().filter(|(_, like)| like.dims() != tensor.dims()) {
+                return Err(different(
+                    first,
+                    &format!("`{name}`"),
+                    like,
+                    tensor,
+                    "stack points of one shape",
+                ));
             }
-            tensors.push(tensor);
+            all.push((name, tensor));
         }
+        let tensors: Vec<&Tensor> = all.into_iter().map(|(_, tensor)| tensor).collect();
         Ok(Tensor::stack(&tensors, 0)?)
     }
 

@@ -103,7 +103,7 @@ impl ActivationCache {
         // Whole tensors come before parts that were cached on their own, except where parts are asked for.
         let is_whole = |entry: &&Entry| entry.index().is_none();
         if pattern.index().is_none() && all.iter().any(is_whole) {
-            all.retain(|entry| is_whole(&entry));
+            all.retain(|entry| is_whole(entry));
         }
         match all.as_slice() {
             [] => Err(self.missing(name)),

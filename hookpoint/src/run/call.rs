@@ -147,7 +147,9 @@ impl RunState<'_> {
             return Ok(Ok(CallToken::IDLE));
         }
         let first = inputs.iter().find_map(Erased::tensor);
-        let input = first.filter(|_| wants.output).and_then(Dims::of);
+        // What a layer with a known width gives is known anyway.
+        let teaches = wants.output && self.tree.node(node).is_some_and(|node| node.width.is_none());
+        let input = first.filter(|_| teaches).and_then(Dims::of);
         let call = Call { node, announced: None, input };
         let mut new_input = None;
         if wants.inputs || self.scans() {

@@ -1,10 +1,12 @@
 //! One run of a model: what is wanted of it, where it is, and what it has seen so far.
 //!
 //! Instrumented code asks the thread's current [`RunState`] (see [`crate::raw::current`]); this
-//! module and its children answer. `frame` follows the annotated methods, `call` the calls of foreign
-//! modules, `operand` bindings and parameters; all of them end in `fire`, which does at a point what
-//! the plan wants there. `skip` knows which modules need not run, `goals` when a run may end.
+//! module and its children answer. `frame` follows the annotated methods, `argument` what they are
+//! given, `call` the calls of foreign modules, `operand` bindings and parameters; all of them end in
+//! `fire`, which does at a point what the plan wants there. `skip` knows which modules need not run,
+//! `goals` when a run may end.
 
+mod argument;
 mod call;
 mod context;
 mod dispatch;

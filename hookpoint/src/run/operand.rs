@@ -30,7 +30,7 @@ fn bound_cold(method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) {
 }
 
 /// The parameters among the operands of an operation that is about to be done.
-pub struct Uses(Option<Box<Vec<(NodeId, usize)>>>);
+pub struct Uses(Option<Box<[(NodeId, usize)]>>);
 
 impl Uses {
     /// None, or nobody listens.
@@ -70,7 +70,7 @@ pub fn uses(operands: &[(&'static str, Erased<'_>)]) -> Uses {
         if found.is_empty() {
             Uses::NONE
         } else {
-            Uses(Some(Box::new(found)))
+            Uses(Some(found.into()))
         }
     })
     .unwrap_or(Uses::NONE)

@@ -66,6 +66,7 @@ pub fn bits(tensor: &Tensor) -> Vec<u32> {
 /// * `model()`, a model with `forward(&self, &Tensor) -> Result<Tensor>`, or `&mut self`;
 /// * `POINTS`, the points that fire, in order, without the inputs of layers; one that fires three times
 ///   is `name x 3`.
+///
 /// An attribute before a case is the test's, as in `#[ignore = "why"] case`.
 macro_rules! twins {
     ($($file:ident { $($(#[$attr:meta])* $case:ident),* $(,)? })*) => {

@@ -295,3 +295,40 @@ pub mod arguments_of_a_type_under_another_name {
         Model { a: square() }
     }
 }
+
+pub mod struct_literals_as_receivers {
+    use super::*;
+
+    pub const POINTS: &[&str] = &[":x", "a", ":y", ""];
+
+    struct Scale {
+        by: f64,
+    }
+
+    impl Scale {
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            x * self.by
+        }
+
+        fn plus(&self, x: &Tensor) -> Result<Tensor> {
+            x + self.by
+        }
+    }
+
+    #[derive(AutoHook)]
+    pub struct Model {
+        a: Linear,
+    }
+
+    #[auto_hook]
+    impl Model {
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            let y = Scale { by: 2. }.forward(&self.a.forward(x)?)?;
+            Scale { by: 3. }.plus(&y)
+        }
+    }
+
+    pub fn model() -> Model {
+        Model { a: square() }
+    }
+}

@@ -33,13 +33,13 @@ pub mod cfgs_keep_their_meaning {
     #[derive(AutoHook)]
     pub struct Model {
         a: Linear,
-        #[cfg(any())]
+        #[cfg(not(test))]
         gone: Gone,
-        #[cfg(all())]
+        #[cfg(test)]
         b: Linear,
     }
 
-    #[cfg(any())]
+    #[cfg(not(test))]
     #[auto_hook]
     impl Gone {
         fn forward(&self) {}
@@ -48,26 +48,26 @@ pub mod cfgs_keep_their_meaning {
     #[auto_hook]
     impl Model {
         pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-            #[cfg(any())]
+            #[cfg(not(test))]
             let y = self.gone.forward(x)?;
-            #[cfg(all())]
+            #[cfg(test)]
             let y = self.a.forward(x)?;
             let z = self.add(&y, 1.)?;
-            #[cfg(any())]
+            #[cfg(not(test))]
             {
                 return self.gone.forward(&z);
             }
-            #[cfg(all())]
+            #[cfg(test)]
             {
                 self.b.forward(&z)
             }
         }
 
-        fn add(&self, y: &Tensor, #[cfg(all())] by: f64, #[cfg(any())] by: Gone) -> Result<Tensor> {
+        fn add(&self, y: &Tensor, #[cfg(test)] by: f64, #[cfg(not(test))] by: Gone) -> Result<Tensor> {
             y + by
         }
 
-        #[cfg(any())]
+        #[cfg(not(test))]
         fn missing(&self) -> Gone {}
     }
 

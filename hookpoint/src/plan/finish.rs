@@ -1,0 +1,119 @@
+//! How a run goes and ends: what it gives, or what is wrong.
+
+use super::{BoxedError, Run};
+use crate::cache::ActivationCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::raw::with_run;
+use crate::run::{Dispatch, Finished, Learned, Mode, Request, RunState};
+use crate::tree::{Kind, Node, Tree};
+
+/// Runs `f` with the requests in force on this thread.
+pub(crate) fn execute<T, E: Into<BoxedError>>(
+    tree: &Tree,
+    dispatch: &Dispatch,
+    requests: &[Request<'_>],
+    mode: Mode,
+    learned: &Learned,
+    f: impl FnOnce() -> std::result::Result<T, E>,
+) -> Result<(Option<T>, Finished)> {
+    let state = RunState::new(tree, dispatch, requests, mode, learned);
+    let result = with_run(&state, f);
+    let stopped = state.is_stopped();
+    state.keep_lessons(result.is_err() && !stopped);
+    let (error, finished) = state.into_error();
+    match (error, result) {
+        // What the run itself found wrong says more than what the model made of it.
+        (Some(error), _) => Err(error),
+        (None, Ok(output)) => Ok((Some(output), finished)),
+        (None, Err(_)) if stopped => Ok((None, finished)),
+        (None, Err(error)) => Err(explained(Error::from_boxed(error.into()), tree, &finished)),
+    }
+}
+
+/// A model that fails after one of its modules was replaced without being run fails because of that,
+/// most of the time.
+fn explained(error: Error, tree: &Tree, finished: &Finished) -> Error {
+    let on_trust = finished.skipped.iter().filter(|skipped| skipped.trusted);
+    let points: Vec<String> = on_trust.map(|skipped| tree.name(skipped.node).to_string()).collect();
+    match error.kind() {
+        ErrorKind::Candle(_) | ErrorKind::Model(_) if !points.is_empty() => {
+            ErrorKind::UncheckedPatch { points, source: Box::new(error) }.into()
+        }
+        _ => error,
+    }
+}
+
+pub(super) fn finished_run<T>(
+    requests: &[Request<'_>],
+    tree: &Tree,
+    allow_unfired: bool,
+    (output, finished): (Option<T>, Finished),
+) -> Result<Run<T>> {
+    check_fired(requests, tree, allow_unfired, &finished, Ended::ByItself)?;
+    let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
+    let fired = requests.iter().map(Request::describe).zip(finished.fired).collect();
+    let skipped = finished.skipped.iter().map(|skipped| tree.name(skipped.node)).collect();
+    Ok(Run { output, cache: ActivationCache::of_captures(finished.captures), fired, skipped })
+}
+
+pub(super) fn collected<T>(
+    requests: &[Request<'_>],
+    tree: &Tree,
+    allow_unfired: bool,
+    (output, finished): (Option<T>, Finished),
+) -> Result<ActivationCache> {
+    let ended = if output.is_none() { Ended::Early } else { Ended::ByItself };
+    check_fired(requests, tree, allow_unfired, &finished, ended)?;
+    Ok(ActivationCache::of_captures(finished.captures))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Ended {
+    ByItself,
+    /// With the last cached point.
+    Early,
+}
+
+fn check_fired(
+    requests: &[Request<'_>],
+    tree: &Tree,
+    allow_unfired: bool,
+    finished: &Finished,
+    ended: Ended,
+) -> Result<()> {
+    let mut unfired = requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
+    let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) else { return Ok(()) };
+    let call = request.pattern.call();
+    let name = |id: &u32| {
+        let value = request.pattern.value().map_or(String::new(), |value| format!(":{value}"));
+        let call = call.map_or(String::new(), |call| format!("#{call}"));
+        format!("{}{value}{call}", tree.name(*id))
+    };
+    let points = request.nodes.iter().map(name).collect();
+    let remedy = unfired_remedy(request, tree, finished, ended);
+    Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into())
+}
+
+fn unfired_remedy(request: &Request<'_>, tree: &Tree, finished: &Finished, ended: Ended) -> String {
+    let mut modules = request.nodes.iter().filter_map(|id| tree.node(*id)).peekable();
+    let silent = |node: &Node| node.kind == Kind::Module && tree.methods(node).is_empty();
+    if modules.peek().is_some() && modules.all(silent) {
+        let text = "its type has no forward code that is annotated: add `#[auto_hook]` to its `impl` blocks";
+        return text.to_string();
+    }
+    if ended == Ended::Early {
+        return "`collect` ends with the last cached point: what comes later is not reached; use `.run(..)`, \
+                or say `.allow_unfired()`"
+            .to_string();
+    }
+    let at_request = finished
+        .points
+        .iter()
+        .filter(|(node, point)| request.nodes.contains(node) && request.pattern.matches_value(&point.value));
+    match at_request.map(|(_, point)| point.calls).max().filter(|_| request.pattern.call().is_some()) {
+        Some(1) => "it was reached once in this run, which is call #0".to_string(),
+        Some(calls) => format!("it was reached {calls} times in this run: the last call is #{}", calls - 1),
+        None => "ask for a point that this input reaches, or say `.allow_unfired()` if that may happen"
+            .to_string(),
+    }
+}

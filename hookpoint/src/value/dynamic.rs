@@ -1,0 +1,145 @@
+//! Values whose type is known only at run time.
+
+use std::any::TypeId;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::OnceLock;
+
+use candle_core::Tensor;
+
+use super::{AnyValue, EachTensor, HookValue, Place};
+use crate::error::{Error, Result};
+use crate::raw::{Derived, ErasedMut, OfDerived, Plain};
+
+/// What is known of a type whose values are met without their static type: in bindings, arguments
+/// and the results of foreign calls.
+#[derive(Clone, Copy)]
+pub struct DynamicOps {
+    type_id: fn() -> TypeId,
+    holds: Holds,
+    each_tensor: fn(&mut ErasedMut<'_>, &mut EachTensor<'_>) -> Result<()>,
+    fail: fn(&mut ErasedMut<'_>, Error) -> bool,
+    copy: fn(&mut ErasedMut<'_>) -> Option<AnyValue>,
+}
+
+/// What values of a type hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    Tensors,
+}
+
+inventory::collect!(DynamicOps);
+
+impl DynamicOps {
+    const fn of<V: HookValue + Plain + Clone + Send + Sync>() -> Self {
+        Self {
+            type_id: TypeId::of::<V>,
+            holds: Holds::Tensors,
+            each_tensor: |value, f| {
+                value.get_mut::<V>().map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
+            },
+            fail: |_, _| false,
+            copy: |value| value.get_mut::<V>().map(|value| AnyValue::of(value)),
+        }
+    }
+
+    const fn of_result<V: HookValue + Plain + Clone + Send + Sync>() -> Self {
+        Self {
+            type_id: TypeId::of::<candle_core::Result<V>>,
+            holds: Holds::Tensors,
+            each_tensor: |value, f| {
+                let value = value.get_mut::<candle_core::Result<V>>();
+                value.map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
+            },
+            fail: |value, error| match value.get_mut::<candle_core::Result<V>>() {
+                Some(result) => {
+                    *result = Err(error.into_candle());
+                    true
+                }
+                None => false,
+            },
+            copy: |value| {
+                let result = value.get_mut::<candle_core::Result<V>>()?;
+                result.as_ref().ok().map(AnyValue::of)
+            },
+        }
+    }
+
+    const fn without_tensors(self) -> Self {
+        Self { holds: Holds::Nothing, ..self }
+    }
+
+    /// Can values of this type hold tensors?
+    pub(crate) fn has_tensors(&self) -> bool {
+        self.holds == Holds::Tensors
+    }
+
+    /// Is it a tensor, or the result of computing one?
+    pub(crate) fn is_one_tensor(&self) -> bool {
+        let id = (self.type_id)();
+        id == TypeId::of::<Tensor>() || id == TypeId::of::<candle_core::Result<Tensor>>()
+    }
+
+    /// For a type of the user's: `derive(HookValue)` registers it with this, for types without
+    /// lifetime parameters only.
+    pub const fn derived<V: HookValue + Derived>() -> Self {
+        Self {
+            type_id: TypeId::of::<V>,
+            holds: Holds::Tensors,
+            each_tensor: |value, f| {
+                let value = value.get_mut::<OfDerived<V>>();
+                value.map_or(Ok(()), |value| value.0.each_tensor(&mut Place::default(), f))
+            },
+            fail: |_, _| false,
+            copy: |value| value.get_mut::<OfDerived<V>>().and_then(|value| V::copy(&value.0)),
+        }
+    }
+
+    /// What is known of values of this type.
+    pub(crate) fn for_type(type_id: TypeId) -> Option<&'static DynamicOps> {
+        static KNOWN: OnceLock<HashMap<TypeId, DynamicOps>> = OnceLock::new();
+        let known = KNOWN.get_or_init(|| {
+            let own = BUILT_IN.iter().chain(&SCALARS).chain(inventory::iter::<DynamicOps>);
+            own.map(|ops| ((ops.type_id)(), *ops)).collect()
+        });
+        known.get(&type_id)
+    }
+
+    pub(crate) fn each_tensor(&self, mut value: ErasedMut<'_>, f: &mut EachTensor<'_>) -> Result<()> {
+        (self.each_tensor)(&mut value, f)
+    }
+
+    /// Turns the value into an error, if it is of a type that can be one.
+    pub(crate) fn fail(&self, mut value: ErasedMut<'_>, error: Error) -> bool {
+        (self.fail)(&mut value, error)
+    }
+
+    pub(crate) fn copy(&self, mut value: ErasedMut<'_>) -> Option<AnyValue> {
+        (self.copy)(&mut value)
+    }
+}
+
+macro_rules! built_in {
+    ($($ty:ty),* $(,)?) => {
+        [$( DynamicOps::of::<$ty>(), DynamicOps::of_result::<$ty>(), )*]
+    };
+}
+type Map<V> = HashMap<String, V>;
+static BUILT_IN: [DynamicOps; 48] = built_in!(
+    Tensor, Option<Tensor>, Vec<Tensor>, Option<Vec<Tensor>>, Vec<Option<Tensor>>, Vec<Vec<Tensor>>,
+    (Tensor, Tensor), (Tensor, Tensor, Tensor), (Tensor, Tensor, Tensor, Tensor), (Tensor, Option<Tensor>),
+    (Option<Tensor>, Tensor), (Tensor, Vec<Tensor>), (Vec<Tensor>, Tensor), (Tensor, Map<Tensor>),
+    Option<(Tensor, Tensor)>, Vec<(Tensor, Tensor)>, (Tensor, (Tensor, Tensor)), (Tensor, Option<(Tensor, Tensor)>),
+    Map<Tensor>, BTreeMap<String, Tensor>, candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState,
+    Vec<candle_nn::rnn::LSTMState>, Vec<candle_nn::rnn::GRUState>,
+);
+static SCALARS: [DynamicOps; 8] = [
+    DynamicOps::of::<usize>().without_tensors(),
+    DynamicOps::of::<u32>().without_tensors(),
+    DynamicOps::of::<i64>().without_tensors(),
+    DynamicOps::of::<f32>().without_tensors(),
+    DynamicOps::of::<f64>().without_tensors(),
+    DynamicOps::of::<bool>().without_tensors(),
+    DynamicOps::of::<String>().without_tensors(),
+    DynamicOps::of::<Vec<u32>>().without_tensors(),
+];
