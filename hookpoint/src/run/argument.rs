@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::{address, with_label};
-use super::{Dims, PointKey, RunState, Slot32};
+use super::{part_id, Dims, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::MethodInfo;
@@ -65,7 +65,7 @@ impl RunState<'_> {
         let mut part = 0;
         ops.each_tensor(value, &mut |label, tensor| {
             if let Some(mut at) = self.argument_point(depth, number, input, tensor) {
-                at.key.part = part;
+                at.key.part = part_id(part, label);
                 let names = || at.part_names(part, label);
                 if let Some(new) = self.fire(at.key, &names, tensor, Replace::Yes)? {
                     *tensor = new;

@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::with_label;
-use super::{Announced, Dims, PointKey, RunState, SeenCall, Slot32};
+use super::{part_id, Announced, Dims, PointKey, RunState, SeenCall, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut};
 use crate::tree::{outline, Kind, NodeId};
@@ -214,7 +214,8 @@ impl RunState<'_> {
         };
         let mut part = 0;
         let fired = ops.each_tensor(result.reborrow(), &mut |label, tensor| {
-            let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part };
+            let part_id = part_id(part, label);
+            let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part: part_id };
             let names = || with_label(vec!["out".to_string()], part, label);
             if part == 0 {
                 self.learn(call.node, call.input, tensor);

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::argument::holds_tensors;
 use super::fire::Replace;
-use super::{Frame, PointKey, RunState, Slot32};
+use super::{part_id, Frame, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, Erased, ErasedMut, Slot};
 use crate::tree::{MethodInfo, NodeId};
@@ -270,7 +270,7 @@ impl RunState<'_> {
                     self.learn(node, first_input, tensor);
                 }
                 let names = || with_label(names(), part, label);
-                if let Some(new) = self.fire(key(part), &names, tensor, Replace::Yes)? {
+                if let Some(new) = self.fire(key(part_id(part, label)), &names, tensor, Replace::Yes)? {
                     *tensor = new;
                 }
                 Ok(())

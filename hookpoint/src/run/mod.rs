@@ -80,7 +80,20 @@ pub(crate) struct PointKey {
     /// The address of the method's description; 0 for what belongs to the module as such.
     pub method: usize,
     pub slot: Slot32,
+    /// Which tensor inside the value, see [`part_id`].
     pub part: u32,
+}
+
+/// Identifies a tensor inside a value: the first one as such, the others by their label, since the
+/// second part of a map need not be the same at every call.
+pub(crate) fn part_id(part: u32, label: &str) -> u32 {
+    if part == 0 {
+        return 0;
+    }
+    let hash =
+        label.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // Neither the first part nor the value as a whole.
+    hash.clamp(1, u32::MAX - 1)
 }
 
 /// Which value of a method.

@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::{address, with_label};
-use super::{PointKey, RunState, Slot32};
+use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, Erased, ErasedMut};
 use crate::tree::{MethodInfo, NodeId};
@@ -152,7 +152,7 @@ impl RunState<'_> {
         let mut part = 0;
         ops.each_tensor(value.reborrow(), &mut |label, tensor| {
             let names = || with_label(own(), part, label);
-            if let Some(new) = self.fire(key(part), &names, tensor, Replace::Yes)? {
+            if let Some(new) = self.fire(key(part_id(part, label)), &names, tensor, Replace::Yes)? {
                 *tensor = new;
             }
             part += 1;

@@ -74,7 +74,6 @@ twin::twins! {
         list,
         map,
         a_struct_of_ones_own,
-        #[ignore = "parts are told apart by their position, and keep the name of the first call"]
         parts_of_another_name_at_every_call,
         a_reference,
         an_impl_trait,
