@@ -2,7 +2,8 @@
 //!
 //! Machines are noisy over seconds, much less over microseconds. So the configurations alternate,
 //! each run beside one of the plain twin, and what is reported are medians of the ratios and
-//! differences within such pairs. A twin is also compared with itself: what that shows is noise.
+//! differences within such pairs; and, for machines that have other things to do, the ratio of the best
+//! times. The plain twin is also compared with itself: what that shows is noise.
 //!
 //! `ratios [tiny | index | gpt2] [ROUNDS]`; without arguments, everything, each in a process of its own:
 //! the tiny model on one thread, since a pool that is woken up for four numbers takes thirty times as long
@@ -58,7 +59,10 @@ where
         "{}: {} modules and parameters, {} points with values; medians of {rounds} rounds",
         subject.name, counts.modules, counts.all
     );
-    println!("{:22} {:>12} {:>9} {:>9} {:>9} {:>10}", "", "µs", "ratio", "quarter", "3 quart.", "ns a point");
+    println!(
+        "{:22} {:>12} {:>9} {:>9} {:>9} {:>10} {:>9}",
+        "", "µs", "ratio", "quarter", "3 quart.", "ns a point", "of bests"
+    );
     let plain = subject.runner(Config::Plain)?;
     let runners = Config::ALL.map(|config| subject.runner(config));
     let mut samples: Vec<Vec<(f64, f64)>> = Config::ALL.iter().map(|_| Vec::new()).collect();
@@ -88,8 +92,10 @@ where
             Config::CacheAll | Config::RunWithCache => counts.modules,
             _ => counts.all,
         };
+        let best = |f: fn(&(f64, f64)) -> f64| samples.iter().map(f).fold(f64::INFINITY, f64::min);
+        let of_bests = best(|(_, own)| *own) / best(|(plain, _)| *plain);
         println!(
-            "{:22} {:12.2} {ratio:9.4} {low:9.4} {high:9.4} {:10.1}",
+            "{:22} {:12.2} {ratio:9.4} {low:9.4} {high:9.4} {:10.1} {of_bests:9.4}",
             config.name(),
             time * 1e6,
             more * 1e9 / points as f64

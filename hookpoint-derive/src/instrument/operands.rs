@@ -211,18 +211,18 @@ pub fn is_integer(expr: &Expr) -> bool {
 }
 
 /// ```text
-/// uses(&[("scale", Erased::of(&self.scale))])
+/// (if active() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE })
 /// ```
 pub fn uses(found: &[Operand], krate: &TokenStream) -> TokenStream {
+    let now = uses_now(found, krate);
+    quote!((if #krate::__private::active() { #now } else { #krate::__private::Uses::NONE }))
+}
+
+/// The same where somebody is known to listen.
+pub fn uses_now(found: &[Operand], krate: &TokenStream) -> TokenStream {
     let each = found.iter().map(|Operand { expr, field }| {
         let at = Span::call_site().located_at(expr.span());
         quote_spanned!(at=> (#field, #krate::__private::Erased::of(&#expr)))
     });
-    quote! {
-        (if #krate::__private::active() {
-            #krate::__private::uses(&[#(#each),*])
-        } else {
-            #krate::__private::Uses::NONE
-        })
-    }
+    quote!(#krate::__private::uses(&[#(#each),*]))
 }

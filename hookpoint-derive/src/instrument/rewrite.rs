@@ -5,11 +5,18 @@
 //!
 //! Module calls. `self.up.forward(x)` becomes
 //! ```text
-//! (match if active() { before_call(&SITE, Erased::of(&self.up), &[Erased::of(&x)]) } else { Before::Call(IDLE) } {
-//!     Before::Done(result) => result,
-//!     Before::Call(token) => token.after(self.up.forward(x)),
+//! (if active() {
+//!     match before_call(&SITE, Erased::of(&self.up), &[Erased::of(&x)]) {
+//!         Before::Done(result) => result,
+//!         Before::Call(token) => token.after(self.up.forward(x)),
+//!     }
+//! } else {
+//!     self.up.forward(x)
 //! })
 //! ```
+//! The call stands there twice, so that an idle one is the call and nothing else. It does not grow with
+//! nesting, because what is not a place has been evaluated before.
+//!
 //! Operations that may use a parameter. `x.mul(&self.scale)` becomes
 //! ```text
 //! (if active() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE }).result(x.mul(&self.scale))
@@ -26,7 +33,7 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
 
-use super::operands::{is_integer, is_no_operation, operands, uses, Operand};
+use super::operands::{is_integer, is_no_operation, operands, uses, uses_now, Operand};
 use super::place::{diverges, impure_root, is_constructor, is_pure, starts_upper};
 use crate::derive::unraw;
 
@@ -113,10 +120,15 @@ impl<'k> Rewriter<'k> {
             forward if forward.starts_with("forward") => Some(Module::Receiver),
             _ => None,
         };
+        // The module itself is no operand: it is not a tensor.
         let mut found = Vec::new();
-        if module.is_some() || !is_no_operation(&name) {
+        let is_operation = module.is_some() || !is_no_operation(&name);
+        if is_operation && !matches!(module, Some(Module::Receiver)) {
             operands(&call.receiver, &self.scalars, &mut found);
-            call.args.iter().for_each(|arg| operands(arg, &self.scalars, &mut found));
+        }
+        if is_operation {
+            let first = usize::from(matches!(module, Some(Module::Argument)));
+            call.args.iter().skip(first).for_each(|arg| operands(arg, &self.scalars, &mut found));
         }
         let Some(module) = module else {
             visit_mut::visit_expr_method_call_mut(self, call);
@@ -215,38 +227,37 @@ impl<'k> Rewriter<'k> {
         let inputs = inputs.iter().flat_map(inputs_in);
         let line = quote_spanned!(name_span(call)=> ::core::line!());
         let (token, result) = (local("__token"), local("__result"));
+        let found: Vec<Operand> = found.into_iter().filter(|operand| is_pure(&operand.expr)).collect();
         let made = match found.is_empty() {
             true => quote_spanned!(at.first=> #token.after(#call)),
             // Looked at before the call: it may move what it is given.
             false => {
-                let found: Vec<Operand> =
-                    found.into_iter().filter(|operand| is_pure(&operand.expr)).collect();
-                let uses = uses(&found, krate);
+                let uses = uses_now(&found, krate);
                 quote_spanned!(at.first=> #uses.result(#token.after(#call)))
             }
         };
         let ask = quote_spanned! {at.first=>
-            if #krate::__private::active() {
-                static __HOOKPOINT_SITE: #krate::__private::CallSite = #krate::__private::CallSite {
-                    method: #name,
-                    field: #field,
-                    file: ::core::file!(),
-                    line: #line,
-                };
-                #krate::__private::before_call(
-                    &__HOOKPOINT_SITE,
-                    #krate::__private::Erased::of(&#module),
-                    &[#(#krate::__private::Erased::of(&#inputs)),*],
-                )
-            } else {
-                #krate::__private::Before::Call(#krate::__private::CallToken::IDLE)
-            }
+            #krate::__private::before_call(
+                &__HOOKPOINT_SITE,
+                #krate::__private::Erased::of(&#module),
+                &[#(#krate::__private::Erased::of(&#inputs)),*],
+            )
         };
         let answers = quote_spanned! {at.first=>
             #krate::__private::Before::Done(#result) => #result,
             #krate::__private::Before::Call(#token) => #made,
         };
         let asked = at.matched(ask, answers);
+        let site = quote_spanned! {at.first=>
+            static __HOOKPOINT_SITE: #krate::__private::CallSite = #krate::__private::CallSite {
+                method: #name,
+                field: #field,
+                file: ::core::file!(),
+                line: #line,
+            };
+        };
+        let asked =
+            quote_spanned!(at.first=> (if #krate::__private::active() { #site #asked } else { #call }));
         let bound = before.bound.into_iter().rev().fold(asked, |inner, (name, expr)| {
             at.matched(expr, quote_spanned!(at.first=> #[allow(unused_mut)] mut #name => #inner))
         });

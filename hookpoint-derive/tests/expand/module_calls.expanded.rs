@@ -37,67 +37,56 @@ impl Module for Mlp {
         }
         #[allow(clippy::redundant_closure_call)]
         let __output = (move || -> Result<Tensor> {
-            (match ((match (if ::hookpoint::__private::active() {
+            (match ((if ::hookpoint::__private::active() {
                 static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                     method: "apply",
                     field: "up",
                     file: ::core::file!(),
                     line: ::core::line!(),
                 };
-                ::hookpoint::__private::before_call(
+                (match (::hookpoint::__private::before_call(
                     &__HOOKPOINT_SITE,
                     ::hookpoint::__private::Erased::of(&&self.up),
                     &[::hookpoint::__private::Erased::of(&x)],
-                )
-            } else {
-                ::hookpoint::__private::Before::Call(
-                    ::hookpoint::__private::CallToken::IDLE,
-                )
-            }) {
-                ::hookpoint::__private::Before::Done(__result) => __result,
-                ::hookpoint::__private::Before::Call(__token) => {
-                    (if ::hookpoint::__private::active() {
+                )) {
+                    ::hookpoint::__private::Before::Done(__result) => __result,
+                    ::hookpoint::__private::Before::Call(__token) => {
                         ::hookpoint::__private::uses(
-                            &[
-                                ("", ::hookpoint::__private::Erased::of(&x)),
-                                ("up", ::hookpoint::__private::Erased::of(&self.up)),
-                            ],
-                        )
-                    } else {
-                        ::hookpoint::__private::Uses::NONE
-                    })
-                        .result(__token.after(x.apply(&self.up)))
-                }
+                                &[("", ::hookpoint::__private::Erased::of(&x))],
+                            )
+                            .result(__token.after(x.apply(&self.up)))
+                    }
+                })
+            } else {
+                x.apply(&self.up)
             })?) {
                 #[allow(unused_mut)]
                 mut __receiver => {
                     (match (self.drop()) {
                         #[allow(unused_mut)]
                         mut __argument0 => {
-                            (match (if ::hookpoint::__private::active() {
+                            (if ::hookpoint::__private::active() {
                                 static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                                     method: "apply_t",
                                     field: "",
                                     file: ::core::file!(),
                                     line: ::core::line!(),
                                 };
-                                ::hookpoint::__private::before_call(
+                                (match (::hookpoint::__private::before_call(
                                     &__HOOKPOINT_SITE,
                                     ::hookpoint::__private::Erased::of(&__argument0),
                                     &[
                                         ::hookpoint::__private::Erased::of(&__receiver),
                                         ::hookpoint::__private::Erased::of(&false),
                                     ],
-                                )
+                                )) {
+                                    ::hookpoint::__private::Before::Done(__result) => __result,
+                                    ::hookpoint::__private::Before::Call(__token) => {
+                                        __token.after(__receiver.apply_t(__argument0, false))
+                                    }
+                                })
                             } else {
-                                ::hookpoint::__private::Before::Call(
-                                    ::hookpoint::__private::CallToken::IDLE,
-                                )
-                            }) {
-                                ::hookpoint::__private::Before::Done(__result) => __result,
-                                ::hookpoint::__private::Before::Call(__token) => {
-                                    __token.after(__receiver.apply_t(__argument0, false))
-                                }
+                                __receiver.apply_t(__argument0, false)
                             })
                         }
                     })
@@ -106,69 +95,57 @@ impl Module for Mlp {
             (match (&(match (self.cell.borrow()) {
                 #[allow(unused_mut)]
                 mut __receiver => {
-                    (match (if ::hookpoint::__private::active() {
+                    (if ::hookpoint::__private::active() {
                         static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                             method: "forward",
                             field: "",
                             file: ::core::file!(),
                             line: ::core::line!(),
                         };
-                        ::hookpoint::__private::before_call(
+                        (match (::hookpoint::__private::before_call(
                             &__HOOKPOINT_SITE,
                             ::hookpoint::__private::Erased::of(&__receiver),
                             &[::hookpoint::__private::Erased::of(&x)],
-                        )
-                    } else {
-                        ::hookpoint::__private::Before::Call(
-                            ::hookpoint::__private::CallToken::IDLE,
-                        )
-                    }) {
-                        ::hookpoint::__private::Before::Done(__result) => __result,
-                        ::hookpoint::__private::Before::Call(__token) => {
-                            (if ::hookpoint::__private::active() {
+                        )) {
+                            ::hookpoint::__private::Before::Done(__result) => __result,
+                            ::hookpoint::__private::Before::Call(__token) => {
                                 ::hookpoint::__private::uses(
-                                    &[("", ::hookpoint::__private::Erased::of(&x))],
-                                )
-                            } else {
-                                ::hookpoint::__private::Uses::NONE
-                            })
-                                .result(__token.after(__receiver.forward(x)))
-                        }
+                                        &[("", ::hookpoint::__private::Erased::of(&x))],
+                                    )
+                                    .result(__token.after(__receiver.forward(x)))
+                            }
+                        })
+                    } else {
+                        __receiver.forward(x)
                     })
                 }
             })?) {
                 #[allow(unused_mut)]
                 mut __argument1 => {
-                    (match (if ::hookpoint::__private::active() {
+                    (if ::hookpoint::__private::active() {
                         static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
                             method: "forward",
                             field: "down",
                             file: ::core::file!(),
                             line: ::core::line!(),
                         };
-                        ::hookpoint::__private::before_call(
+                        (match (::hookpoint::__private::before_call(
                             &__HOOKPOINT_SITE,
                             ::hookpoint::__private::Erased::of(&&self.down),
                             &[::hookpoint::__private::Erased::of(&__argument1)],
-                        )
-                    } else {
-                        ::hookpoint::__private::Before::Call(
-                            ::hookpoint::__private::CallToken::IDLE,
-                        )
-                    }) {
-                        ::hookpoint::__private::Before::Done(__result) => __result,
-                        ::hookpoint::__private::Before::Call(__token) => {
-                            (if ::hookpoint::__private::active() {
+                        )) {
+                            ::hookpoint::__private::Before::Done(__result) => __result,
+                            ::hookpoint::__private::Before::Call(__token) => {
                                 ::hookpoint::__private::uses(
-                                    &[("down", ::hookpoint::__private::Erased::of(&self.down))],
-                                )
-                            } else {
-                                ::hookpoint::__private::Uses::NONE
-                            })
-                                .result(
-                                    __token.after(Module::forward(&self.down, __argument1)),
-                                )
-                        }
+                                        &[("down", ::hookpoint::__private::Erased::of(&self.down))],
+                                    )
+                                    .result(
+                                        __token.after(Module::forward(&self.down, __argument1)),
+                                    )
+                            }
+                        })
+                    } else {
+                        Module::forward(&self.down, __argument1)
                     })
                 }
             })
