@@ -264,9 +264,9 @@ impl<T> Scan<T> {
     fn new(tree: &Tree, (output, finished): (Option<T>, Finished)) -> Result<Self> {
         let mut dict = HookDict::of_tree(tree);
         let nodes: Vec<HookEntry> = dict.iter().cloned().collect();
-        for (node, point) in finished.points {
-            if let (Some(node), Some(seen)) = (nodes.get(node as usize), point.seen) {
-                dict.note(node, &point.value, seen);
+        for (node, point) in finished.points() {
+            if let (Some(node), Some(seen)) = (nodes.get(node as usize), point.seen.clone()) {
+                dict.note(node, &point.described.value, seen);
             }
         }
         let output = output.ok_or_else(|| Error::msg("the run ended without an output"))?;

@@ -106,10 +106,10 @@ fn unfired_remedy(request: &Request<'_>, tree: &Tree, finished: &Finished, ended
                 or say `.allow_unfired()`"
             .to_string();
     }
-    let at_request = finished
-        .points
-        .iter()
-        .filter(|(node, point)| request.nodes.contains(node) && request.pattern.matches_value(&point.value));
+    let points = finished.points();
+    let at_request = points.iter().filter(|(node, point)| {
+        request.nodes.contains(node) && request.pattern.matches_value(&point.described.value)
+    });
     match at_request.map(|(_, point)| point.calls).max().filter(|_| request.pattern.call().is_some()) {
         Some(1) => "it was reached once in this run, which is call #0".to_string(),
         Some(calls) => format!("it was reached {calls} times in this run: the last call is #{}", calls - 1),

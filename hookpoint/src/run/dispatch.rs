@@ -1,12 +1,16 @@
 //! The requests of a plan, sorted by where they matter, so that a point that nobody asked for costs
 //! one look at a table.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::goals::{Expects, Goal, Goals};
 use super::request::{Action, Request};
+use super::{Described, PointKey};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::select::no_match;
-use crate::tree::{Kind, Node, NodeId, Tree};
+use crate::tree::{FastMap, Kind, Node, NodeId, Tree};
 
 /// For every node, what is wanted there.
 pub(crate) struct Dispatch {
@@ -15,6 +19,8 @@ pub(crate) struct Dispatch {
     pub parameters: bool,
     /// What the caches want: for a run that ends with the last of it.
     goals: Vec<(NodeId, Goal)>,
+    /// The points that runs have met so far.
+    described: RefCell<FastMap<PointKey, Rc<Described>>>,
 }
 
 #[derive(Default)]
@@ -22,14 +28,22 @@ pub(crate) struct Wants {
     pub output: bool,
     pub inputs: bool,
     pub values: bool,
+    /// Is the output all that is wanted, and called by no other name?
+    pub only_output: bool,
     /// Whole-output patches only, and nothing wanted inside: the module need not run.
     pub may_skip: bool,
     /// The requests that select this node, in the order in which they act.
     pub requests: Vec<u32>,
 }
 
-static NOTHING: Wants =
-    Wants { output: false, inputs: false, values: false, may_skip: false, requests: Vec::new() };
+static NOTHING: Wants = Wants {
+    output: false,
+    inputs: false,
+    values: false,
+    only_output: true,
+    may_skip: false,
+    requests: Vec::new(),
+};
 
 /// What a pattern may mean at one node.
 #[derive(Default)]
@@ -155,7 +169,8 @@ fn candidates(tree: &Tree, pattern: &Pattern) -> Vec<String> {
 
 impl Dispatch {
     pub fn new(tree: &Tree, requests: &[Request<'_>]) -> Self {
-        let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| Wants::default()).collect();
+        let nothing_else = || Wants { only_output: true, ..Wants::default() };
+        let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| nothing_else()).collect();
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
         order.sort_by_key(|id| requests.get(*id as usize).map(|request| request.action.rank()));
         let mut goals = Vec::new();
@@ -179,6 +194,7 @@ impl Dispatch {
                     goals.push((*at, Goal::new(id, meaning.expects())));
                 }
                 let whole_output = request.pattern.value().is_none();
+                wants.only_output &= whole_output;
                 let harmless = whole_output && !matches!(request.action, Action::Hook(_));
                 if let Some(blocked) = blocked.get_mut(*at as usize) {
                     *blocked |= !harmless;
@@ -200,7 +216,7 @@ impl Dispatch {
                 wants.may_skip = may;
             }
         }
-        Self { nodes, parameters, goals }
+        Self { nodes, parameters, goals, described: RefCell::default() }
     }
 
     /// What is to be reached by a run that ends with the last of it.
@@ -210,6 +226,21 @@ impl Dispatch {
             goals.entry(*node).or_default().push(goal.clone());
         }
         goals
+    }
+
+    /// What is known of a point, found out when it is first met.
+    pub fn describe(&self, key: PointKey, find: impl FnOnce() -> Described) -> Rc<Described> {
+        if let Some(known) = self.described.borrow().get(&key) {
+            return known.clone();
+        }
+        let new = Rc::new(find());
+        self.described.borrow_mut().insert(key, new.clone());
+        new
+    }
+
+    /// How many points runs have met so far.
+    pub fn known_points(&self) -> usize {
+        self.described.borrow().len()
     }
 
     pub fn at(&self, node: NodeId) -> &Wants {

@@ -17,14 +17,19 @@ use crate::value::AnyValue;
 
 /// A point that this run has reached.
 pub(crate) struct Point {
-    /// What the value is called.
-    pub value: String,
-    type_name: &'static str,
-    asked: Rc<[Asked]>,
+    pub described: Rc<Described>,
     pub calls: usize,
     pub seen: Option<Seen>,
     /// Which of the points this run reached first, second, ..
     pub order: usize,
+}
+
+/// What is known of a point whenever it is reached: found out once for all runs of a plan.
+pub(crate) struct Described {
+    /// What the value is called.
+    pub value: Cow<'static, str>,
+    type_name: &'static str,
+    asked: Vec<Asked>,
 }
 
 /// A request for a point, which it calls by one of its names: `:in` rather than `:x` where it says so.
@@ -56,9 +61,10 @@ impl RunState<'_> {
             return Ok(None);
         }
         let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
-        let Some((asked, call, type_name)) = self.arrive(key, names, seen) else { return Ok(None) };
+        let Some((described, call)) = self.arrive(key, names, seen) else { return Ok(None) };
+        let type_name = described.type_name;
         let mut value = Cow::Borrowed(tensor);
-        for Asked { request: id, name, kind } in asked.iter() {
+        for Asked { request: id, name, kind } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
             let pattern = &request.pattern;
             if pattern.call().is_some_and(|wanted| wanted != call) {
@@ -103,8 +109,8 @@ impl RunState<'_> {
             true => None,
             false => self.arrive(key, names, nothing_seen),
         };
-        let Some((asked, call, _)) = arrived else { return };
-        for Asked { request: id, name, .. } in asked.iter() {
+        let Some((described, call)) = arrived else { return };
+        for Asked { request: id, name, .. } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
             let pattern = &request.pattern;
             let wanted = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
@@ -127,38 +133,49 @@ impl RunState<'_> {
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
         seen: impl FnOnce(usize) -> Seen,
-    ) -> Option<(Rc<[Asked]>, usize, &'static str)> {
+    ) -> Option<(Rc<Described>, usize)> {
         let mut points = self.points.borrow_mut();
         let order = points.len();
-        let point = points.entry(key).or_insert_with(|| self.point(key, names(), order));
+        let point = points.entry(key).or_insert_with(|| {
+            let described = self.dispatch.describe(key, || self.describe(key, names));
+            Point { described, calls: 0, seen: None, order }
+        });
         let call = point.calls;
         point.calls += 1;
         if self.scans() {
             point.seen = Some(seen(point.calls));
         }
-        (!point.asked.is_empty()).then(|| (point.asked.clone(), call, point.type_name))
+        (!point.described.asked.is_empty()).then(|| (point.described.clone(), call))
     }
 
-    fn point(&self, key: PointKey, names: Vec<String>, order: usize) -> Point {
+    fn describe(&self, key: PointKey, names: &dyn Fn() -> Vec<String>) -> Described {
         let node = self.tree.node(key.node);
         let own_kind = node.map_or(Kind::Value, |node| node.kind);
+        let type_name = node.map_or("", |node| node.type_name);
+        let wants = self.dispatch.at(key.node);
+        let output = || (self.tree.name(key.node), own_kind);
+        // Nearly all points of nearly all runs: outputs that are asked for as such.
+        if key == PointKey::output(key.node) && wants.only_output {
+            let asked = |id: &u32| {
+                let (name, kind) = output();
+                Asked { request: *id, name, kind }
+            };
+            let asked = wants.requests.iter().map(asked).collect();
+            return Described { value: Cow::Borrowed("out"), type_name, asked };
+        }
+        let names = names();
         let asked = |id: &u32| {
             let pattern = &self.requests.get(*id as usize)?.pattern;
             let value = names.iter().find(|name| pattern.matches_value(name))?;
             let (name, kind) = match value.as_str() {
-                "out" => (self.tree.name(key.node), own_kind),
+                "out" => output(),
                 value => (point_name(self.tree.segments(key.node), value).into(), Kind::Value),
             };
             Some(Asked { request: *id, name, kind })
         };
-        Point {
-            asked: self.dispatch.at(key.node).requests.iter().filter_map(asked).collect(),
-            value: names.into_iter().next().unwrap_or_default(),
-            type_name: node.map_or("", |node| node.type_name),
-            calls: 0,
-            seen: None,
-            order,
-        }
+        let asked = wants.requests.iter().filter_map(asked).collect();
+        let value = Cow::Owned(names.into_iter().next().unwrap_or_default());
+        Described { value, type_name, asked }
     }
 
     fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {

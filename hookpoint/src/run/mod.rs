@@ -36,6 +36,7 @@ pub(crate) use skip::{Dims, Known, Learned, Skipped};
 use crate::error::{Error, ErrorKind};
 use crate::tree::{MethodInfo, NodeId, Tree};
 use crate::value::AnyValue;
+pub(crate) use fire::Described;
 use fire::Point;
 use goals::Goals;
 
@@ -82,6 +83,13 @@ pub(crate) struct PointKey {
     pub slot: Slot32,
     /// Which tensor inside the value, see [`part_id`].
     pub part: u32,
+}
+
+impl PointKey {
+    /// The output of a module, or the results of operations with a parameter.
+    pub fn output(node: NodeId) -> Self {
+        Self { node, method: 0, slot: Slot32::Result, part: 0 }
+    }
 }
 
 /// Identifies a tensor inside a value: the first one as such, the others by their label, since the
@@ -164,9 +172,13 @@ impl<'p> RunState<'p> {
             learned,
             frames: RefCell::default(),
             announced: RefCell::default(),
-            points: RefCell::default(),
+            // As many as the last run of this plan has met.
+            points: RefCell::new(Points::with_capacity_and_hasher(
+                dispatch.known_points(),
+                Default::default(),
+            )),
             fired: requests.iter().map(|_| Cell::new(0)).collect(),
-            captures: RefCell::default(),
+            captures: RefCell::new(Vec::with_capacity(dispatch.known_points())),
             known: RefCell::default(),
             unknown: RefCell::default(),
             goals: RefCell::new(match mode {
@@ -201,15 +213,12 @@ impl<'p> RunState<'p> {
     /// Takes the error that ended the run; none where it went through or was stopped on purpose.
     pub fn into_error(self) -> (Option<Error>, Finished) {
         let error = self.error.into_inner().filter(|error| !matches!(error.kind(), ErrorKind::Stopped));
-        let points = self.points.into_inner();
-        let mut points: Vec<_> = points.into_iter().map(|(key, point)| (key.node, point)).collect();
-        points.sort_by_key(|(_, point)| point.order);
         (
             error,
             Finished {
                 captures: self.captures.into_inner(),
                 fired: self.fired.into_iter().map(Cell::into_inner).collect(),
-                points,
+                points: self.points.into_inner(),
                 known: self.known.into_inner(),
                 unknown: self.unknown.into_inner(),
                 skipped: self.skipped.into_inner(),
@@ -241,8 +250,17 @@ impl<'p> RunState<'p> {
 pub(crate) struct Finished {
     pub captures: Vec<Capture>,
     pub fired: Vec<usize>,
-    pub points: Vec<(NodeId, Point)>,
+    points: Points,
     pub known: Vec<SeenCall>,
     pub unknown: Vec<SeenCall>,
     pub skipped: Vec<Skipped>,
+}
+
+impl Finished {
+    /// The points that were reached, in the order in which they were.
+    pub fn points(&self) -> Vec<(NodeId, &Point)> {
+        let mut points: Vec<_> = self.points.iter().map(|(key, point)| (key.node, point)).collect();
+        points.sort_by_key(|(_, point)| point.order);
+        points
+    }
 }

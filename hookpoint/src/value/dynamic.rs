@@ -97,7 +97,7 @@ impl DynamicOps {
 
     /// What is known of values of this type.
     pub(crate) fn for_type(type_id: TypeId) -> Option<&'static DynamicOps> {
-        static KNOWN: OnceLock<HashMap<TypeId, DynamicOps>> = OnceLock::new();
+        static KNOWN: OnceLock<crate::tree::FastMap<TypeId, DynamicOps>> = OnceLock::new();
         let known = KNOWN.get_or_init(|| {
             let own = BUILT_IN.iter().chain(&SCALARS).chain(inventory::iter::<DynamicOps>);
             own.map(|ops| ((ops.type_id)(), *ops)).collect()
