@@ -6,7 +6,6 @@ mod file;
 mod lookup;
 mod parts;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::Index;
 use std::path::Path;
@@ -19,6 +18,7 @@ pub use activations::Activations;
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::run::{Capture, Captured};
+use crate::tree::FastMap;
 use crate::value::AnyValue;
 use parts::Parts;
 
@@ -48,7 +48,7 @@ use parts::Parts;
 #[derive(Clone, Default)]
 pub struct ActivationCache {
     entries: Vec<Entry>,
-    by_name: HashMap<Arc<str>, usize>,
+    by_name: FastMap<Arc<str>, usize>,
     /// Parts that were asked for by index, made when first asked for.
     parts: Parts,
 }
@@ -77,7 +77,7 @@ impl ActivationCache {
     pub(crate) fn of_captures(captures: Vec<Capture>) -> Self {
         let mut cache = Self {
             entries: Vec::with_capacity(captures.len()),
-            by_name: HashMap::with_capacity(captures.len()),
+            by_name: FastMap::with_capacity_and_hasher(captures.len(), Default::default()),
             parts: Parts::default(),
         };
         for Capture { name, call: number, by_call, value } in captures {
