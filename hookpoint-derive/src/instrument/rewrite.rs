@@ -256,8 +256,9 @@ impl<'k> Rewriter<'k> {
                 line: #line,
             };
         };
-        let asked =
-            quote_spanned!(at.first=> (if #krate::__private::active() { #site #asked } else { #call }));
+        let mut idle = Group::new(Delimiter::Brace, call.to_token_stream());
+        idle.set_span(at.last);
+        let asked = quote_spanned!(at.first=> (if #krate::__private::active() { #site #asked } else #idle));
         let bound = before.bound.into_iter().rev().fold(asked, |inner, (name, expr)| {
             at.matched(expr, quote_spanned!(at.first=> #[allow(unused_mut)] mut #name => #inner))
         });
