@@ -7,8 +7,8 @@
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{embedding, linear, Embedding, Linear, VarBuilder};
 use hookpoint::__private::{
-    active, before_call, bound, inventory, typeid, uses, Before, CallSite, CallToken, Entered, Erased,
-    ImplInfo, MethodInfo, Owner, Probe, Slot, Uses, ValueOps,
+    active, before_call, bound, inventory, typeid, uses, Before, CallSite, Entered, Erased, ImplInfo,
+    MethodInfo, Owner, Probe, Slot, Uses, ValueOps,
 };
 use hookpoint::{AutoHook, Visitor};
 
@@ -106,12 +106,10 @@ fn result_of_a_tensor() -> ValueOps<Result<Tensor>> {
 /// Calls a layer of candle's, which knows nothing of hooks: these are asked before the call (they may
 /// want its input, or replace it altogether) and shown the result after it.
 fn call<M: Module>(site: &'static CallSite, layer: &M, input: &Tensor) -> Result<Tensor> {
-    let before = if active() {
-        before_call(site, Erased::of(layer), &[Erased::of(input)])
-    } else {
-        Before::Call(CallToken::IDLE)
-    };
-    match before {
+    if !active() {
+        return layer.forward(input);
+    }
+    match before_call(site, Erased::of(layer), &[Erased::of(input)]) {
         Before::Done(result) => result,
         Before::Call(token) => token.after(layer.forward(input)),
     }

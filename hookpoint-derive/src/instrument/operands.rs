@@ -45,9 +45,8 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
             };
             found.push(Operand { expr: expr.clone(), field: label });
         }
-        Expr::Index(index) if is_pure(expr) => {
-            // Numbers are indexed too, but one cannot see that here.
-            let _ = index;
+        // Numbers are indexed too, but one cannot see that here.
+        Expr::Index(_) if is_pure(expr) => {
             found.push(Operand { expr: expr.clone(), field: String::new() });
         }
         Expr::Unary(unary) if is_pure(expr) => operands(&unary.expr, scalars, found),
