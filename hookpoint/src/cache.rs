@@ -9,7 +9,7 @@ mod parts;
 use std::fmt;
 use std::ops::Index;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use candle_core::{Device, Tensor};
 
@@ -17,7 +17,7 @@ pub use activations::Activations;
 
 use crate::error::Result;
 use crate::pattern::Pattern;
-use crate::run::{Capture, Captured};
+use crate::run::{Capture, CaptureAny, Kept, Labels};
 use crate::tree::FastMap;
 use crate::value::AnyValue;
 use parts::Parts;
@@ -47,10 +47,18 @@ use parts::Parts;
 /// ```
 #[derive(Clone, Default)]
 pub struct ActivationCache {
-    entries: Vec<Entry>,
-    by_name: FastMap<Arc<str>, usize>,
+    /// What a run has kept, as it kept it: sorted by name when it is first looked at.
+    kept: Kept,
+    table: OnceLock<Table>,
     /// Parts that were asked for by index, made when first asked for.
     parts: Parts,
+}
+
+/// Entries by name.
+#[derive(Clone, Default)]
+struct Table {
+    entries: Vec<Entry>,
+    by_name: FastMap<Arc<str>, usize>,
 }
 
 #[derive(Clone)]
@@ -68,31 +76,45 @@ struct Call {
     tensor: Tensor,
 }
 
-impl ActivationCache {
-    /// An empty cache.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn of_captures(captures: Vec<Capture>) -> Self {
-        let mut cache = Self {
-            entries: Vec::with_capacity(captures.len()),
-            by_name: FastMap::with_capacity_and_hasher(captures.len(), Default::default()),
-            parts: Parts::default(),
+impl Table {
+    fn of(kept: &Kept) -> Self {
+        let many = kept.tensors.len();
+        let mut table = Self {
+            entries: Vec::with_capacity(many),
+            by_name: FastMap::with_capacity_and_hasher(many, Default::default()),
         };
-        for Capture { name, call: number, by_call, value } in captures {
-            cache.with_entry(name, |entry| {
-                entry.by_call |= by_call;
-                match value {
-                    // Two requests may select one point.
-                    Captured::Tensor(_) if entry.calls.last().is_some_and(|last| last.number == number) => {}
-                    Captured::Any(_) if entry.any.last().is_some_and(|(last, _)| *last == number) => {}
-                    Captured::Tensor(tensor) => entry.calls.push(Call { number, tensor }),
-                    Captured::Any(value) => entry.any.push((number, value)),
+        let mut others = kept.others.iter().peekable();
+        for (at, Capture { label, call, tensor }) in kept.tensors.iter().enumerate() {
+            while let Some(other) = others.next_if(|other| other.after <= at) {
+                table.add_any(&kept.labels, other);
+            }
+            let number = *call as usize;
+            table.with_label(&kept.labels, *label, |entry| {
+                // Two requests may select one point.
+                if entry.calls.last().is_none_or(|last| last.number != number) {
+                    entry.calls.push(Call { number, tensor: tensor.clone() });
                 }
             });
         }
-        cache
+        others.for_each(|other| table.add_any(&kept.labels, other));
+        table
+    }
+
+    fn add_any(&mut self, labels: &Labels, other: &CaptureAny) {
+        let number = other.call as usize;
+        self.with_label(labels, other.label, |entry| {
+            if entry.any.last().is_none_or(|(last, _)| *last != number) {
+                entry.any.push((number, other.value.clone()));
+            }
+        });
+    }
+
+    fn with_label(&mut self, labels: &Labels, label: u32, f: impl FnOnce(&mut Entry)) {
+        let Some((name, by_call)) = labels.get(label) else { return };
+        self.with_entry(name.clone(), |entry| {
+            entry.by_call |= by_call;
+            f(entry);
+        });
     }
 
     fn with_entry(&mut self, name: Arc<str>, f: impl FnOnce(&mut Entry)) {
@@ -105,10 +127,42 @@ impl ActivationCache {
             f(entry);
         }
     }
+}
+
+impl ActivationCache {
+    /// An empty cache.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn of(kept: Kept) -> Self {
+        Self { kept, ..Self::default() }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        &self.table().entries
+    }
+
+    fn table(&self) -> &Table {
+        self.table.get_or_init(|| Table::of(&self.kept))
+    }
+
+    /// Changes the entries, after which what was made from them no longer holds.
+    fn change<T>(&mut self, f: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = self.table.take().unwrap_or_else(|| Table::of(&self.kept));
+        self.kept = Kept::default();
+        self.parts = Parts::default();
+        let result = f(&mut table);
+        self.table = OnceLock::from(table);
+        result
+    }
+
+    fn with_entry(&mut self, name: Arc<str>, f: impl FnOnce(&mut Entry)) {
+        self.change(|table| table.with_entry(name, f));
+    }
 
     /// Adds a tensor under a name, as one more call where the name is there already.
     pub fn insert(&mut self, name: impl AsRef<str>, tensor: Tensor) {
-        self.parts = Parts::default();
         self.with_entry(name.as_ref().into(), |entry| {
             let number = entry.calls.last().map_or(0, |last| last.number + 1);
             entry.calls.push(Call { number, tensor });
@@ -117,18 +171,18 @@ impl ActivationCache {
 
     /// The names, in the order in which their values were completed: children before parents, the root last.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|entry| &*entry.name)
+        self.entries().iter().map(|entry| &*entry.name)
     }
 
     /// Names and tensors; of a point that was reached several times, the last.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Tensor)> {
-        self.entries.iter().filter_map(|entry| Some((&*entry.name, &entry.calls.last()?.tensor)))
+        self.entries().iter().filter_map(|entry| Some((&*entry.name, &entry.calls.last()?.tensor)))
     }
 
     /// Every tensor, under a name that stands for it alone: `name#call` where there are several, or
     /// where that call was asked for.
     fn named_calls(&self) -> impl Iterator<Item = (String, &Tensor)> {
-        self.entries.iter().flat_map(|entry| {
+        self.entries().iter().flat_map(|entry| {
             let numbered = entry.by_call || entry.calls.len() > 1;
             entry.calls.iter().map(move |call| {
                 let name = match numbered {
@@ -142,18 +196,18 @@ impl ActivationCache {
 
     /// How many names there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries().len()
     }
 
     /// Is there nothing in it?
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries().is_empty()
     }
 
     /// How many bytes the tensors take; a tensor that stands under several names counts once.
     pub fn bytes(&self) -> usize {
         let mut seen = std::collections::HashSet::new();
-        let tensors = self.entries.iter().flat_map(|entry| &entry.calls).map(|call| &call.tensor);
+        let tensors = self.entries().iter().flat_map(|entry| &entry.calls).map(|call| &call.tensor);
         let own = tensors.filter(|tensor| seen.insert(tensor.id()));
         own.map(|tensor| tensor.elem_count() * tensor.dtype().size_in_bytes()).sum()
     }
@@ -200,7 +254,7 @@ impl Index<&str> for ActivationCache {
 impl fmt::Debug for ActivationCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();
-        for entry in &self.entries {
+        for entry in self.entries() {
             let shapes: Vec<&[usize]> = entry.calls.iter().map(|call| call.tensor.dims()).collect();
             map.entry(&entry.name, &shapes);
         }

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
-use crate::plan::{execute, BoxedError, Plan};
+use crate::plan::{execute, Asked, BoxedError, Plan};
 use crate::run::{Dispatch, Finished, HookCtx, Learned, Mode, SeenCall};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
@@ -144,8 +144,9 @@ impl<M: AutoHook> Hooked<M> {
     {
         let tree = self.tree();
         let dispatch = Dispatch::new(&tree, &[]);
-        let finished = execute(&tree, &dispatch, &[], Mode::Scan, &self.learned, || f(&self.model))?;
-        Scan::new(&tree, finished)
+        let asked = Asked { tree: &tree, requests: &[], dispatch: &dispatch };
+        let finished = execute(&asked, Mode::Scan, &self.learned, || f(&self.model))?;
+        Scan::new(&tree, &dispatch, finished)
     }
 
     /// As [`scan`](Self::scan), for models whose forward takes `&mut self`.
@@ -157,8 +158,9 @@ impl<M: AutoHook> Hooked<M> {
         let tree = self.tree();
         let dispatch = Dispatch::new(&tree, &[]);
         let (model, learned) = self.parts_mut();
-        let finished = execute(&tree, &dispatch, &[], Mode::Scan, learned, || f(model))?;
-        Scan::new(&tree, finished)
+        let asked = Asked { tree: &tree, requests: &[], dispatch: &dispatch };
+        let finished = execute(&asked, Mode::Scan, learned, || f(model))?;
+        Scan::new(&tree, &dispatch, finished)
     }
 
     pub(crate) fn tree(&self) -> Arc<Tree> {
@@ -261,12 +263,12 @@ pub struct Scan<T> {
 }
 
 impl<T> Scan<T> {
-    fn new(tree: &Tree, (output, finished): (Option<T>, Finished)) -> Result<Self> {
+    fn new(tree: &Tree, dispatch: &Dispatch, (output, finished): (Option<T>, Finished)) -> Result<Self> {
         let mut dict = HookDict::of_tree(tree);
         let nodes: Vec<HookEntry> = dict.iter().cloned().collect();
-        for (node, point) in finished.points() {
-            if let (Some(node), Some(seen)) = (nodes.get(node as usize), point.seen.clone()) {
-                dict.note(node, &point.described.value, seen);
+        for (point, seen) in finished.seen(dispatch) {
+            if let Some(node) = nodes.get(point.node as usize) {
+                dict.note(node, &point.value, seen);
             }
         }
         let output = output.ok_or_else(|| Error::msg("the run ended without an output"))?;

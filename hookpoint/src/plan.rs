@@ -15,8 +15,8 @@ use crate::pattern::Pattern;
 use crate::run::{select_nodes, Action, CacheOptions, Dispatch, Finished, HookCtx, Mode, Request};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, Tree};
-pub(crate) use finish::execute;
 use finish::{collected, finished_run};
+pub(crate) use finish::{execute, Asked};
 
 /// Any error that converts: candle's, anyhow's, our own.
 pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -71,14 +71,15 @@ pub struct Run<T> {
     pub output: T,
     /// What the plan's caches have kept.
     pub cache: ActivationCache,
-    fired: Vec<(String, usize)>,
+    requests: Arc<[String]>,
+    fired: Vec<usize>,
     skipped: Vec<Arc<str>>,
 }
 
 impl<T> Run<T> {
     /// The plan's requests in order, as in `cache("blocks.*")`, with how often each has fired.
     pub fn fired(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.fired.iter().map(|(request, times)| (request.as_str(), *times))
+        self.requests.iter().map(String::as_str).zip(self.fired.iter().copied())
     }
 
     /// The modules that did not run, because their whole output was patched and nothing inside them was
@@ -201,7 +202,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         let finished = self.go(Mode::Whole, || f(self.hooked.model()))?;
-        finished_run(&self.requests, &self.tree, self.allow_unfired, finished)
+        finished_run(&self.asked(), self.allow_unfired, finished)
     }
 
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
@@ -230,7 +231,12 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     {
         check_collects(&self.requests)?;
         let (output, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        collected(&self.requests, &self.tree, self.allow_unfired, (output, finished))
+        collected(&self.asked(), self.allow_unfired, (output, finished))
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
+        Asked { tree: &self.tree, requests: &self.requests, dispatch }
     }
 
     fn go<T, E: Into<BoxedError>>(
@@ -238,8 +244,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         mode: Mode,
         f: impl FnOnce() -> std::result::Result<T, E>,
     ) -> Result<(Option<T>, Finished)> {
-        let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
-        execute(&self.tree, dispatch, &self.requests, mode, self.hooked.learned(), f)
+        execute(&self.asked(), mode, self.hooked.learned(), f)
     }
 }
 
@@ -251,7 +256,7 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         let finished = self.go_mut(Mode::Whole, f)?;
-        finished_run(&self.requests, &self.tree, self.allow_unfired, finished)
+        finished_run(&self.asked(), self.allow_unfired, finished)
     }
 
     /// As [`collect`](Self::collect), for models whose forward takes `&mut self`.
@@ -262,7 +267,7 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
     {
         check_collects(&self.requests)?;
         let (output, finished) = self.go_mut(Mode::UntilCollected, f)?;
-        collected(&self.requests, &self.tree, self.allow_unfired, (output, finished))
+        collected(&self.asked(), self.allow_unfired, (output, finished))
     }
 
     fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<(Option<T>, Finished)>
@@ -272,8 +277,9 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
     {
         self.follow_model()?;
         let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
+        let asked = Asked { tree: &self.tree, requests: &self.requests, dispatch };
         let (model, learned) = self.hooked.parts_mut();
-        execute(&self.tree, dispatch, &self.requests, mode, learned, || f(model))
+        execute(&asked, mode, learned, || f(model))
     }
 
     /// The last run may have changed the model. State that came or went is followed; other modules

@@ -194,13 +194,13 @@ pub(crate) fn same_type<A: Plain, B>(value: A) -> Option<B> {
 
 /// Where a method keeps an argument that replaces the one it was given.
 #[derive(Default)]
-pub struct Slot(Option<Tensor>, Option<Option<Tensor>>);
+pub struct Slot(Option<Tensor>);
 
 impl Slot {
     /// An empty slot.
     #[inline(always)]
     pub const fn new() -> Self {
-        Self(None, None)
+        Self(None)
     }
 
     /// Keeps `new` and gives it out in the place of `original`, which is a tensor or an option of one;
@@ -212,7 +212,8 @@ impl Slot {
             return unsafe { std::mem::transmute_copy::<&'s Tensor, &'s T>(&kept) };
         }
         if typeid::of::<T>() == TypeId::of::<Option<Tensor>>() {
-            let kept: &'s Option<Tensor> = self.1.insert(Some(new));
+            self.0 = Some(new);
+            let kept: &'s Option<Tensor> = &self.0;
             // SAFETY: `T` is `Option<Tensor>`, so both references are the same type.
             return unsafe { std::mem::transmute_copy::<&'s Option<Tensor>, &'s T>(&kept) };
         }
@@ -258,6 +259,8 @@ pub(crate) struct Receiver {
     holder: unsafe fn(*const ()) -> Option<(*const (), TypeId)>,
     call: unsafe fn(*const (), &Tensor, bool) -> Option<candle_core::Result<Tensor>>,
     of: TypeId,
+    /// Is there a box around the module, which may be known by its own address?
+    pub boxed: bool,
 }
 
 impl Receiver {
@@ -270,6 +273,11 @@ impl Receiver {
         let pointer = unsafe { (self.locate)(receiver.pointer) }?;
         // What a receiver gives access to lives at least as long as the receiver is borrowed.
         Some(Erased { pointer, type_id: self.module, life: PhantomData })
+    }
+
+    /// Where the module behind `receiver` is, and its type.
+    pub fn place_of(&self, receiver: Erased<'_>) -> (usize, TypeId) {
+        self.module(receiver).map_or((0, self.module), |module| (module.address(), module.type_id()))
     }
 
     /// The box behind `receiver` that holds the module, where there is one.
@@ -306,6 +314,9 @@ trait View<T: ?Sized> {
     fn holder(&self) -> Option<(*const (), TypeId)> {
         None
     }
+
+    /// Is there a box around the module?
+    const BOXED: bool;
 }
 
 fn place<B>(holder: &B) -> (*const (), TypeId) {
@@ -320,33 +331,36 @@ impl<T> View<T> for Itself<T> {
     fn view(&self) -> Option<&T> {
         Some(&self.0)
     }
+
+    const BOXED: bool = false;
 }
 
 macro_rules! views {
-    ($($ty:ty),* $(,)?) => { $(
+    ($boxed:literal: $($ty:ty),* $(,)?) => { $(
         impl<'a, T: ?Sized + 'a> View<T> for $ty {
             fn view(&self) -> Option<&T> {
                 Some(self)
             }
+
+            const BOXED: bool = $boxed;
         }
     )* };
 }
 views!(
+    false:
     &'a T,
     &'a mut T,
     &'a &'a T,
     &'a mut &'a T,
     &'a &'a mut T,
     &'a mut &'a mut T,
-    Box<T>,
-    std::sync::Arc<T>,
-    std::rc::Rc<T>,
     std::cell::Ref<'a, T>,
     std::cell::RefMut<'a, T>,
     std::sync::MutexGuard<'a, T>,
     std::sync::RwLockReadGuard<'a, T>,
     std::sync::RwLockWriteGuard<'a, T>,
 );
+views!(true: Box<T>, std::sync::Arc<T>, std::rc::Rc<T>);
 
 macro_rules! boxed_views {
     ($($ty:ty),* $(,)?) => { $(
@@ -358,6 +372,8 @@ macro_rules! boxed_views {
             fn holder(&self) -> Option<(*const (), TypeId)> {
                 Some(place(&**self))
             }
+
+            const BOXED: bool = true;
         }
     )* };
 }
@@ -381,6 +397,8 @@ macro_rules! optional_views {
                 let holder: fn(&Self) -> Option<(*const (), TypeId)> = $holder;
                 holder(self)
             }
+
+            const BOXED: bool = true;
         }
     )* };
 }
@@ -416,7 +434,8 @@ unsafe fn call<W: View<T>, T: ?Sized, C: Caller<T>>(
 
 fn receiver<W: View<T>, T: ?Sized, C: Caller<T>>(of: TypeId) -> (TypeId, Receiver) {
     let module = typeid::of::<T>();
-    (of, Receiver { module, locate: locate::<W, T>, holder: holder::<W, T>, call: call::<W, T, C>, of })
+    let (locate, holder, call) = (locate::<W, T> as _, holder::<W, T> as _, call::<W, T, C> as _);
+    (of, Receiver { module, locate, holder, call, of, boxed: W::BOXED })
 }
 
 /// Every type through which instrumented code may reach a module of type `T`, but for `T` itself.
@@ -454,8 +473,14 @@ pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Rece
     );
     let of = typeid::of::<T>();
     // Half of the pointer to an unsized module says where it is, and is not enough to call it.
-    let itself =
-        Receiver { module: of, locate: |pointer| Some(pointer), holder: |_| None, call: |_, _, _| None, of };
+    let itself = Receiver {
+        module: of,
+        locate: |pointer| Some(pointer),
+        holder: |_| None,
+        call: |_, _, _| None,
+        of,
+        boxed: false,
+    };
     all.push((of, itself));
     all
 }
@@ -470,23 +495,60 @@ pub(crate) fn receiver_itself<T, C: Caller<T>>() -> (TypeId, Receiver) {
 // 3. The current run of a thread
 // ---------------------------------------------------------------------------------------------
 
+/// What instrumented code is to tell the current run of.
+pub(crate) mod hears {
+    /// Calls of modules and of annotated methods: whenever there is a run.
+    pub const CALLS: u8 = 1;
+    /// What is bound to names in the method that is being executed.
+    pub const VALUES: u8 = 2;
+    /// Operations on tensors, which may use a parameter.
+    pub const OPERATIONS: u8 = 4;
+}
+
 thread_local! {
     static CURRENT: Cell<*const RunState<'static>> = const { Cell::new(ptr::null()) };
+    /// 0 where there is no run: what instrumented code looks at, and all that it looks at when idle.
+    static HEARS: Cell<u8> = const { Cell::new(0) };
 }
 
 /// Is somebody listening on this thread? One load and one branch.
 #[inline(always)]
 pub fn active() -> bool {
-    CURRENT.with(|current| !current.get().is_null())
+    HEARS.with(|hears| hears.get() != 0)
+}
+
+/// Does somebody want the values that are bound in the method that is being executed?
+#[inline(always)]
+pub fn values_wanted() -> bool {
+    HEARS.with(|hears| hears.get() & hears::VALUES != 0)
+}
+
+/// Does somebody want to know of operations on tensors?
+#[inline(always)]
+pub fn operations_wanted() -> bool {
+    HEARS.with(|hears| hears.get() & hears::OPERATIONS != 0)
+}
+
+/// Says whether the values of the method that is now being executed are wanted.
+pub(crate) fn listen_to_values(wanted: bool) {
+    let values = if wanted { hears::VALUES } else { 0 };
+    HEARS.with(|hears| hears.set(hears.get() & !hears::VALUES | values));
 }
 
 /// Puts back what was current before, on return, error and panic alike.
-struct Scope(*const RunState<'static>);
+struct Scope(*const RunState<'static>, u8);
+
+impl Scope {
+    fn enter(state: *const RunState<'static>, hears: u8) -> Self {
+        Self(CURRENT.with(|current| current.replace(state)), HEARS.with(|cell| cell.replace(hears)))
+    }
+}
 
 impl Drop for Scope {
     fn drop(&mut self) {
         // A thread that is being torn down has no current run, and needs none.
         let _ = CURRENT.try_with(|current| current.set(self.0));
+        let _ = HEARS.try_with(|hears| hears.set(self.1));
     }
 }
 
@@ -495,13 +557,13 @@ pub(crate) fn with_run<T>(state: &RunState<'_>, f: impl FnOnce() -> T) -> T {
     // The lifetime is forgotten here and only here. The pointer leaves the thread-local in `Scope`'s
     // drop, which runs before this function returns or unwinds, hence while `state` is borrowed.
     let pointer = ptr::from_ref(state).cast::<RunState<'static>>();
-    let _scope = Scope(CURRENT.with(|current| current.replace(pointer)));
+    let _scope = Scope::enter(pointer, state.hears());
     f()
 }
 
 /// Runs `f` with no current run: what a hook does is not hooked.
 pub(crate) fn paused<T>(f: impl FnOnce() -> T) -> T {
-    let _scope = Scope(CURRENT.with(|current| current.replace(ptr::null())));
+    let _scope = Scope::enter(ptr::null(), 0);
     f()
 }
 

@@ -119,18 +119,13 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
                         copy: #copy,
                     }
                 };
-                if #entered.live() {
-                    if let ::core::option::Option::Some(#output) = #entered.skip(&#ops()) {
-                        return #output;
-                    }
-                }
                 #[allow(clippy::redundant_closure_call)]
-                let #output = (move || -> #ty #body)();
-                if #entered.live() {
-                    #entered.result(&#ops(), #output)
-                } else {
-                    #output
-                }
+                let mut #output = match #entered.skipped(#ops) {
+                    ::core::option::Option::Some(#output) => #output,
+                    ::core::option::Option::None => (move || -> #ty #body)(),
+                };
+                #entered.result(#ops, &mut #output);
+                #output
             }
         }
     };

@@ -210,11 +210,11 @@ pub fn is_integer(expr: &Expr) -> bool {
 }
 
 /// ```text
-/// (if active() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE })
+/// (if operations_wanted() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE })
 /// ```
 pub fn uses(found: &[Operand], krate: &TokenStream) -> TokenStream {
     let now = uses_now(found, krate);
-    quote!((if #krate::__private::active() { #now } else { #krate::__private::Uses::NONE }))
+    quote!((if #krate::__private::operations_wanted() { #now } else { #krate::__private::Uses::NONE }))
 }
 
 /// The same where somebody is known to listen.

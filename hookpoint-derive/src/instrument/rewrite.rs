@@ -19,7 +19,7 @@
 //!
 //! Operations that may use a parameter. `x.mul(&self.scale)` becomes
 //! ```text
-//! (if active() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE }).result(x.mul(&self.scale))
+//! (if operations_wanted() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE }).result(x.mul(&self.scale))
 //! ```
 //! Operands that are not places are evaluated once, before, in order, in the scrutinee of a `match`,
 //! where temporaries live to the end of the statement as they did before. Never in a closure: they

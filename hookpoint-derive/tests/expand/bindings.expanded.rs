@@ -30,27 +30,36 @@ impl Block {
                 copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
             }
         };
-        if __entered.live() {
-            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
-                return __output;
-            }
-        }
         #[allow(clippy::redundant_closure_call)]
-        let __output = (move || -> Result<Tensor> {
-            #[cfg(feature = "tanh")]
-            let x = tanh(1);
-            #[cfg(feature = "tanh")]
-            let x = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 0u32, x);
-            let (att, _mask) = split(2);
-            let mut att = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 1u32, att);
-            att = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 2u32, softmax(3));
-            let count = |n: usize| n + 1;
-            let Some(y) = maybe(4) else { return none(5) };
-            let y = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 3u32, y);
-            if let Ok(z) = ::core::convert::identity(maybe(6)) && done(7) {}
-            Ok(y)
-        })();
-        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+        let mut __output = match __entered.skipped(__ops) {
+            ::core::option::Option::Some(__output) => __output,
+            ::core::option::Option::None => {
+                (move || -> Result<Tensor> {
+                    #[cfg(feature = "tanh")]
+                    let x = tanh(1);
+                    #[cfg(feature = "tanh")]
+                    let x = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 0u32, x);
+                    let (att, _mask) = split(2);
+                    let mut att = ::hookpoint::__private::bound(
+                        &__HOOKPOINT_METHOD,
+                        1u32,
+                        att,
+                    );
+                    att = ::hookpoint::__private::bound(
+                        &__HOOKPOINT_METHOD,
+                        2u32,
+                        softmax(3),
+                    );
+                    let count = |n: usize| n + 1;
+                    let Some(y) = maybe(4) else { return none(5) };
+                    let y = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 3u32, y);
+                    if let Ok(z) = ::core::convert::identity(maybe(6)) && done(7) {}
+                    Ok(y)
+                })()
+            }
+        };
+        __entered.result(__ops, &mut __output);
+        __output
     }
 }
 const _: () = {

@@ -30,81 +30,21 @@ impl Module for Mlp {
                 copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
             }
         };
-        if __entered.live() {
-            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
-                return __output;
-            }
-        }
         #[allow(clippy::redundant_closure_call)]
-        let __output = (move || -> Result<Tensor> {
-            (match ((if ::hookpoint::__private::active() {
-                static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
-                    method: "apply",
-                    field: "up",
-                    file: ::core::file!(),
-                    line: ::core::line!(),
-                };
-                (match (::hookpoint::__private::before_call(
-                    &__HOOKPOINT_SITE,
-                    ::hookpoint::__private::Erased::of(&&self.up),
-                    &[::hookpoint::__private::Erased::of(&x)],
-                )) {
-                    ::hookpoint::__private::Before::Done(__result) => __result,
-                    ::hookpoint::__private::Before::Call(__token) => {
-                        ::hookpoint::__private::uses(
-                                &[("", ::hookpoint::__private::Erased::of(&x))],
-                            )
-                            .result(__token.after(x.apply(&self.up)))
-                    }
-                })
-            } else {
-                x.apply(&self.up)
-            })?) {
-                #[allow(unused_mut)]
-                mut __receiver => {
-                    (match (self.drop()) {
-                        #[allow(unused_mut)]
-                        mut __argument0 => {
-                            (if ::hookpoint::__private::active() {
-                                static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
-                                    method: "apply_t",
-                                    field: "",
-                                    file: ::core::file!(),
-                                    line: ::core::line!(),
-                                };
-                                (match (::hookpoint::__private::before_call(
-                                    &__HOOKPOINT_SITE,
-                                    ::hookpoint::__private::Erased::of(&__argument0),
-                                    &[
-                                        ::hookpoint::__private::Erased::of(&__receiver),
-                                        ::hookpoint::__private::Erased::of(&false),
-                                    ],
-                                )) {
-                                    ::hookpoint::__private::Before::Done(__result) => __result,
-                                    ::hookpoint::__private::Before::Call(__token) => {
-                                        __token.after(__receiver.apply_t(__argument0, false))
-                                    }
-                                })
-                            } else {
-                                __receiver.apply_t(__argument0, false)
-                            })
-                        }
-                    })
-                }
-            })?;
-            (match (&(match (self.cell.borrow()) {
-                #[allow(unused_mut)]
-                mut __receiver => {
-                    (if ::hookpoint::__private::active() {
+        let mut __output = match __entered.skipped(__ops) {
+            ::core::option::Option::Some(__output) => __output,
+            ::core::option::Option::None => {
+                (move || -> Result<Tensor> {
+                    (match ((if ::hookpoint::__private::active() {
                         static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
-                            method: "forward",
-                            field: "",
+                            method: "apply",
+                            field: "up",
                             file: ::core::file!(),
                             line: ::core::line!(),
                         };
                         (match (::hookpoint::__private::before_call(
                             &__HOOKPOINT_SITE,
-                            ::hookpoint::__private::Erased::of(&__receiver),
+                            ::hookpoint::__private::Erased::of(&&self.up),
                             &[::hookpoint::__private::Erased::of(&x)],
                         )) {
                             ::hookpoint::__private::Before::Done(__result) => __result,
@@ -112,45 +52,106 @@ impl Module for Mlp {
                                 ::hookpoint::__private::uses(
                                         &[("", ::hookpoint::__private::Erased::of(&x))],
                                     )
-                                    .result(__token.after(__receiver.forward(x)))
+                                    .result(__token.after(x.apply(&self.up)))
                             }
                         })
                     } else {
-                        __receiver.forward(x)
+                        x.apply(&self.up)
+                    })?) {
+                        #[allow(unused_mut)]
+                        mut __receiver => {
+                            (match (self.drop()) {
+                                #[allow(unused_mut)]
+                                mut __argument0 => {
+                                    (if ::hookpoint::__private::active() {
+                                        static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                                            method: "apply_t",
+                                            field: "",
+                                            file: ::core::file!(),
+                                            line: ::core::line!(),
+                                        };
+                                        (match (::hookpoint::__private::before_call(
+                                            &__HOOKPOINT_SITE,
+                                            ::hookpoint::__private::Erased::of(&__argument0),
+                                            &[
+                                                ::hookpoint::__private::Erased::of(&__receiver),
+                                                ::hookpoint::__private::Erased::of(&false),
+                                            ],
+                                        )) {
+                                            ::hookpoint::__private::Before::Done(__result) => __result,
+                                            ::hookpoint::__private::Before::Call(__token) => {
+                                                __token.after(__receiver.apply_t(__argument0, false))
+                                            }
+                                        })
+                                    } else {
+                                        __receiver.apply_t(__argument0, false)
+                                    })
+                                }
+                            })
+                        }
+                    })?;
+                    (match (&(match (self.cell.borrow()) {
+                        #[allow(unused_mut)]
+                        mut __receiver => {
+                            (if ::hookpoint::__private::active() {
+                                static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                                    method: "forward",
+                                    field: "",
+                                    file: ::core::file!(),
+                                    line: ::core::line!(),
+                                };
+                                (match (::hookpoint::__private::before_call(
+                                    &__HOOKPOINT_SITE,
+                                    ::hookpoint::__private::Erased::of(&__receiver),
+                                    &[::hookpoint::__private::Erased::of(&x)],
+                                )) {
+                                    ::hookpoint::__private::Before::Done(__result) => __result,
+                                    ::hookpoint::__private::Before::Call(__token) => {
+                                        ::hookpoint::__private::uses(
+                                                &[("", ::hookpoint::__private::Erased::of(&x))],
+                                            )
+                                            .result(__token.after(__receiver.forward(x)))
+                                    }
+                                })
+                            } else {
+                                __receiver.forward(x)
+                            })
+                        }
+                    })?) {
+                        #[allow(unused_mut)]
+                        mut __argument1 => {
+                            (if ::hookpoint::__private::active() {
+                                static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
+                                    method: "forward",
+                                    field: "down",
+                                    file: ::core::file!(),
+                                    line: ::core::line!(),
+                                };
+                                (match (::hookpoint::__private::before_call(
+                                    &__HOOKPOINT_SITE,
+                                    ::hookpoint::__private::Erased::of(&&self.down),
+                                    &[::hookpoint::__private::Erased::of(&__argument1)],
+                                )) {
+                                    ::hookpoint::__private::Before::Done(__result) => __result,
+                                    ::hookpoint::__private::Before::Call(__token) => {
+                                        ::hookpoint::__private::uses(
+                                                &[("down", ::hookpoint::__private::Erased::of(&self.down))],
+                                            )
+                                            .result(
+                                                __token.after(Module::forward(&self.down, __argument1)),
+                                            )
+                                    }
+                                })
+                            } else {
+                                Module::forward(&self.down, __argument1)
+                            })
+                        }
                     })
-                }
-            })?) {
-                #[allow(unused_mut)]
-                mut __argument1 => {
-                    (if ::hookpoint::__private::active() {
-                        static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
-                            method: "forward",
-                            field: "down",
-                            file: ::core::file!(),
-                            line: ::core::line!(),
-                        };
-                        (match (::hookpoint::__private::before_call(
-                            &__HOOKPOINT_SITE,
-                            ::hookpoint::__private::Erased::of(&&self.down),
-                            &[::hookpoint::__private::Erased::of(&__argument1)],
-                        )) {
-                            ::hookpoint::__private::Before::Done(__result) => __result,
-                            ::hookpoint::__private::Before::Call(__token) => {
-                                ::hookpoint::__private::uses(
-                                        &[("down", ::hookpoint::__private::Erased::of(&self.down))],
-                                    )
-                                    .result(
-                                        __token.after(Module::forward(&self.down, __argument1)),
-                                    )
-                            }
-                        })
-                    } else {
-                        Module::forward(&self.down, __argument1)
-                    })
-                }
-            })
-        })();
-        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+                })()
+            }
+        };
+        __entered.result(__ops, &mut __output);
+        __output
     }
 }
 const _: () = {

@@ -30,53 +30,54 @@ impl Scale {
                 copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
             }
         };
-        if __entered.live() {
-            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
-                return __output;
-            }
-        }
         #[allow(clippy::redundant_closure_call)]
-        let __output = (move || -> Result<Tensor> {
-            ((match ((if ::hookpoint::__private::active() {
-                ::hookpoint::__private::uses(
-                    &[
-                        (
-                            "bias",
-                            ::hookpoint::__private::Erased::of(
-                                &self.bias.as_ref().unwrap(),
-                            ),
-                        ),
-                    ],
-                )
-            } else {
-                ::hookpoint::__private::Uses::NONE
-            })) {
-                __uses => {
-                    (match ((match ((if ::hookpoint::__private::active() {
+        let mut __output = match __entered.skipped(__ops) {
+            ::core::option::Option::Some(__output) => __output,
+            ::core::option::Option::None => {
+                (move || -> Result<Tensor> {
+                    ((match ((if ::hookpoint::__private::operations_wanted() {
                         ::hookpoint::__private::uses(
                             &[
-                                ("", ::hookpoint::__private::Erased::of(&x)),
-                                ("scale", ::hookpoint::__private::Erased::of(&self.scale)),
+                                (
+                                    "bias",
+                                    ::hookpoint::__private::Erased::of(
+                                        &self.bias.as_ref().unwrap(),
+                                    ),
+                                ),
                             ],
                         )
                     } else {
                         ::hookpoint::__private::Uses::NONE
                     })) {
                         __uses => {
-                            (match (x.broadcast_mul(&self.scale)) {
+                            (match ((match ((if ::hookpoint::__private::operations_wanted() {
+                                ::hookpoint::__private::uses(
+                                    &[
+                                        ("", ::hookpoint::__private::Erased::of(&x)),
+                                        ("scale", ::hookpoint::__private::Erased::of(&self.scale)),
+                                    ],
+                                )
+                            } else {
+                                ::hookpoint::__private::Uses::NONE
+                            })) {
+                                __uses => {
+                                    (match (x.broadcast_mul(&self.scale)) {
+                                        #[allow(unreachable_code)]
+                                        __result => __uses.result(__result),
+                                    })
+                                }
+                            })? + self.bias.as_ref().unwrap())
+                            {
                                 #[allow(unreachable_code)]
                                 __result => __uses.result(__result),
                             })
                         }
-                    })? + self.bias.as_ref().unwrap())
-                    {
-                        #[allow(unreachable_code)]
-                        __result => __uses.result(__result),
-                    })
-                }
-            }))? * 2.0
-        })();
-        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+                    }))? * 2.0
+                })()
+            }
+        };
+        __entered.result(__ops, &mut __output);
+        __output
     }
 }
 const _: () = {

@@ -81,14 +81,15 @@ impl<T> Attention<T> {
                     .copy(),
             }
         };
-        if __entered.live() {
-            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
-                return __output;
-            }
-        }
         #[allow(clippy::redundant_closure_call)]
-        let __output = (move || -> anyhow::Result<Output> { encode(a, b) })();
-        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+        let mut __output = match __entered.skipped(__ops) {
+            ::core::option::Option::Some(__output) => __output,
+            ::core::option::Option::None => {
+                (move || -> anyhow::Result<Output> { encode(a, b) })()
+            }
+        };
+        __entered.result(__ops, &mut __output);
+        __output
     }
 }
 const _: () = {

@@ -7,7 +7,7 @@ mod model {
     struct Config;
     fn scaled(x: &Tensor) -> Result<Tensor> {
         let y = tanh(1);
-        (match ((if ::hookpoint::__private::active() {
+        (match ((if ::hookpoint::__private::operations_wanted() {
             ::hookpoint::__private::uses(&[("", ::hookpoint::__private::Erased::of(&y))])
         } else {
             ::hookpoint::__private::Uses::NONE

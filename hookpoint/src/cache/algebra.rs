@@ -14,7 +14,7 @@ impl ActivationCache {
     pub fn index(&self, index: &str) -> Result<Self> {
         let index = Index::parse(index)?;
         let mut parts = Self::new();
-        for entry in &self.entries {
+        for entry in self.entries() {
             for call in &entry.calls {
                 parts.add_parts(entry, call, &index)?;
             }
@@ -79,9 +79,13 @@ impl ActivationCache {
 
     fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let mut mapped = self.clone();
-        for call in mapped.entries.iter_mut().flat_map(|entry| &mut entry.calls) {
-            call.tensor = f(&call.tensor)?;
-        }
+        mapped.change(|table| {
+            let mut calls = table.entries.iter_mut().flat_map(|entry| &mut entry.calls);
+            calls.try_for_each(|call| {
+                call.tensor = f(&call.tensor)?;
+                Ok::<_, crate::Error>(())
+            })
+        })?;
         Ok(mapped)
     }
 
@@ -91,7 +95,7 @@ impl ActivationCache {
         f: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
     ) -> Result<Self> {
         let mut result = Self::new();
-        for entry in &self.entries {
+        for entry in self.entries() {
             let Some(theirs) = other.exact(&entry.name) else { continue };
             for a in &entry.calls {
                 let Some(b) = theirs.calls.iter().find(|b| b.number == a.number) else { continue };

@@ -63,12 +63,12 @@ impl ActivationCache {
     pub fn select(&self, patterns: impl IntoPatterns) -> Result<Self> {
         let patterns = patterns.into_patterns()?;
         for pattern in &patterns {
-            if !self.entries.iter().any(|entry| entry.is_selected(pattern)) {
+            if !self.entries().iter().any(|entry| entry.is_selected(pattern)) {
                 return Err(no_match(&pattern.to_string(), self.keys()));
             }
         }
         let mut selected = Self::new();
-        for entry in &self.entries {
+        for entry in self.entries() {
             let mut whole = false;
             for pattern in patterns.iter().filter(|pattern| entry.is_selected(pattern)) {
                 match pattern.index().filter(|_| entry.index().is_none()) {
@@ -89,7 +89,7 @@ impl ActivationCache {
     }
 
     pub(super) fn exact(&self, name: &str) -> Option<&Entry> {
-        self.by_name.get(name).and_then(|at| self.entries.get(*at))
+        self.table().by_name.get(name).and_then(|at| self.entries().get(*at))
     }
 
     /// The one entry that a name stands for: the one with its very index where there is one, else the
@@ -99,7 +99,8 @@ impl ActivationCache {
         if let Some(entry) = self.exact(&pattern.without_call().to_string()) {
             return Ok((entry, pattern));
         }
-        let mut all: Vec<&Entry> = self.entries.iter().filter(|entry| entry.is_selected(&pattern)).collect();
+        let mut all: Vec<&Entry> =
+            self.entries().iter().filter(|entry| entry.is_selected(&pattern)).collect();
         // Whole tensors come before parts that were cached on their own, except where parts are asked for.
         let is_whole = |entry: &&Entry| entry.index().is_none();
         if pattern.index().is_none() && all.iter().any(is_whole) {

@@ -7,15 +7,22 @@ use crate::raw::with_run;
 use crate::run::{Dispatch, Finished, Learned, Mode, Request, RunState};
 use crate::tree::{Kind, Node, Tree};
 
+/// What is asked of a model.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub tree: &'a Tree,
+    pub requests: &'a [Request<'a>],
+    pub dispatch: &'a Dispatch,
+}
+
 /// Runs `f` with the requests in force on this thread.
 pub(crate) fn execute<T, E: Into<BoxedError>>(
-    tree: &Tree,
-    dispatch: &Dispatch,
-    requests: &[Request<'_>],
+    asked: &Asked<'_>,
     mode: Mode,
     learned: &Learned,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
+    let Asked { tree, requests, dispatch } = *asked;
     let state = RunState::new(tree, dispatch, requests, mode, learned);
     let result = with_run(&state, f);
     let stopped = state.is_stopped();
@@ -44,27 +51,27 @@ fn explained(error: Error, tree: &Tree, finished: &Finished) -> Error {
 }
 
 pub(super) fn finished_run<T>(
-    requests: &[Request<'_>],
-    tree: &Tree,
+    asked: &Asked<'_>,
     allow_unfired: bool,
     (output, finished): (Option<T>, Finished),
 ) -> Result<Run<T>> {
-    check_fired(requests, tree, allow_unfired, &finished, Ended::ByItself)?;
+    check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
-    let fired = requests.iter().map(Request::describe).zip(finished.fired).collect();
-    let skipped = finished.skipped.iter().map(|skipped| tree.name(skipped.node)).collect();
-    Ok(Run { output, cache: ActivationCache::of_captures(finished.captures), fired, skipped })
+    let skipped = finished.skipped.iter().map(|skipped| asked.tree.name(skipped.node)).collect();
+    asked.dispatch.give_scratch(finished.scratch);
+    let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.requests));
+    Ok(Run { output, cache: ActivationCache::of(finished.kept), requests, fired, skipped })
 }
 
 pub(super) fn collected<T>(
-    requests: &[Request<'_>],
-    tree: &Tree,
+    asked: &Asked<'_>,
     allow_unfired: bool,
     (output, finished): (Option<T>, Finished),
 ) -> Result<ActivationCache> {
     let ended = if output.is_none() { Ended::Early } else { Ended::ByItself };
-    check_fired(requests, tree, allow_unfired, &finished, ended)?;
-    Ok(ActivationCache::of_captures(finished.captures))
+    check_fired(asked, allow_unfired, &finished, ended)?;
+    asked.dispatch.give_scratch(finished.scratch);
+    Ok(ActivationCache::of(finished.kept))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -74,27 +81,22 @@ enum Ended {
     Early,
 }
 
-fn check_fired(
-    requests: &[Request<'_>],
-    tree: &Tree,
-    allow_unfired: bool,
-    finished: &Finished,
-    ended: Ended,
-) -> Result<()> {
-    let mut unfired = requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
+fn check_fired(asked: &Asked<'_>, allow_unfired: bool, finished: &Finished, ended: Ended) -> Result<()> {
+    let mut unfired = asked.requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
     let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) else { return Ok(()) };
     let call = request.pattern.call();
     let name = |id: &u32| {
         let value = request.pattern.value().map_or(String::new(), |value| format!(":{value}"));
         let call = call.map_or(String::new(), |call| format!("#{call}"));
-        format!("{}{value}{call}", tree.name(*id))
+        format!("{}{value}{call}", asked.tree.name(*id))
     };
     let points = request.nodes.iter().map(name).collect();
-    let remedy = unfired_remedy(request, tree, finished, ended);
+    let remedy = unfired_remedy(request, asked, finished, ended);
     Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into())
 }
 
-fn unfired_remedy(request: &Request<'_>, tree: &Tree, finished: &Finished, ended: Ended) -> String {
+fn unfired_remedy(request: &Request<'_>, asked: &Asked<'_>, finished: &Finished, ended: Ended) -> String {
+    let tree = asked.tree;
     let mut modules = request.nodes.iter().filter_map(|id| tree.node(*id)).peekable();
     let silent = |node: &Node| node.kind == Kind::Module && tree.methods(node).is_empty();
     if modules.peek().is_some() && modules.all(silent) {
@@ -106,11 +108,11 @@ fn unfired_remedy(request: &Request<'_>, tree: &Tree, finished: &Finished, ended
                 or say `.allow_unfired()`"
             .to_string();
     }
-    let points = finished.points();
-    let at_request = points.iter().filter(|(node, point)| {
-        request.nodes.contains(node) && request.pattern.matches_value(&point.described.value)
-    });
-    match at_request.map(|(_, point)| point.calls).max().filter(|_| request.pattern.call().is_some()) {
+    let reached = finished.reached(asked.dispatch);
+    let at_request = reached
+        .iter()
+        .filter(|(node, value, _)| request.nodes.contains(node) && request.pattern.matches_value(value));
+    match at_request.map(|(_, _, calls)| *calls).max().filter(|_| request.pattern.call().is_some()) {
         Some(1) => "it was reached once in this run, which is call #0".to_string(),
         Some(calls) => format!("it was reached {calls} times in this run: the last call is #{}", calls - 1),
         None => "ask for a point that this input reaches, or say `.allow_unfired()` if that may happen"

@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::{address, with_label};
-use super::{part_id, Dims, PointKey, RunState, Slot32};
+use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::MethodInfo;
@@ -81,8 +81,8 @@ impl RunState<'_> {
         let frame = frames.get_mut(depth - 1)?;
         let node = frame.node?;
         let wants = self.dispatch.at(node);
-        if frame.is_call && frame.first_input.is_none() && wants.output {
-            frame.first_input = Dims::of(tensor);
+        if frame.is_call && frame.lesson.is_none() && self.is_lesson(wants) {
+            frame.lesson = self.begin_lesson(node, tensor);
             frame.replaced_for = wants.may_skip.then(|| tensor.clone());
         }
         let (method, is_call) = (frame.method, frame.is_call);

@@ -7,9 +7,9 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::with_label;
-use super::{part_id, Announced, Dims, PointKey, RunState, SeenCall, Slot32};
+use super::{part_id, Announced, Mode, PointKey, RunState, SeenCall, Slot32};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{self, active, current, Erased, ErasedMut};
+use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
 use crate::tree::{outline, Kind, NodeId};
 use crate::value::DynamicOps;
 
@@ -42,8 +42,9 @@ pub struct CallToken(Option<Call>);
 struct Call {
     node: NodeId,
     /// How many calls of annotated modules were announced before; for a foreign module, none is.
-    announced: Option<usize>,
-    input: Option<Dims>,
+    announced: Option<u32>,
+    /// Which lesson this call may become.
+    lesson: Option<u32>,
 }
 
 impl CallToken {
@@ -71,16 +72,23 @@ impl Call {
 #[cold]
 pub fn before_call<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Erased<'_>]) -> Before<R> {
     debug_assert!(active());
-    let computable = typeid::of::<R>() == TypeId::of::<candle_core::Result<Tensor>>();
-    let before = current(|state| state.before(site, module, inputs, computable));
-    match before {
-        Some(Ok(token)) => Before::Call(token),
-        Some(Err(result)) => match raw::same_type(result) {
-            Some(result) => Before::Done(result),
-            None => Before::Call(CallToken::IDLE),
-        },
-        None => Before::Call(CallToken::IDLE),
+    let computable = || typeid::of::<R>() == TypeId::of::<candle_core::Result<Tensor>>();
+    let mut done = None;
+    let asked = Asked { site, module, inputs, computable: &computable };
+    let token = current(|state| state.before(&asked, &mut done)).unwrap_or(CallToken::IDLE);
+    match done.and_then(raw::same_type) {
+        Some(result) => Before::Done(result),
+        None => Before::Call(token),
     }
+}
+
+/// A call that is about to be made.
+struct Asked<'a> {
+    site: &'static CallSite,
+    module: Erased<'a>,
+    inputs: &'a [Erased<'a>],
+    /// Is its result one that we could make ourselves?
+    computable: &'a dyn Fn() -> bool,
 }
 
 const NOT_ANEW: &str = "only a layer's single input can be replaced; hook the value where it is made";
@@ -95,62 +103,71 @@ fn calls_with_one_tensor(method: &str, inputs: &[Erased<'_>]) -> bool {
     }
 }
 
-/// `Err` holds what the call is replaced by.
-type Decision = std::result::Result<CallToken, candle_core::Result<Tensor>>;
+/// What a call is replaced by, if it is.
+type Done = Option<candle_core::Result<Tensor>>;
 
 impl RunState<'_> {
-    fn before(
-        &self,
-        site: &'static CallSite,
-        module: Erased<'_>,
-        inputs: &[Erased<'_>],
-        computable: bool,
-    ) -> Decision {
-        if let Some(error) = self.ended().filter(|_| computable) {
-            return Err(Err(error.into_candle()));
+    fn before(&self, asked: &Asked<'_>, done: &mut Done) -> CallToken {
+        let Asked { site, module, .. } = *asked;
+        if self.has_ended() {
+            *done = self.ended().filter(|_| (asked.computable)()).map(|error| Err(error.into_candle()));
         }
-        match self.decide(site, module, inputs, computable) {
-            Ok(decision) => decision,
+        if done.is_some() {
+            return CallToken::IDLE;
+        }
+        let found = self.tree.module_behind(module, || self.caller(), site.field);
+        let Some((node, receiver)) = found else {
+            // `rotary.apply(&q)` and `x.apply(&None)` are no calls of a module.
+            if self.scans() && module.tensor().is_none() && !self.tree.is_nobody(module) {
+                self.note(&self.unknown, site);
+            }
+            return CallToken::IDLE;
+        };
+        if self.scans() {
+            self.note(&self.known, site);
+        }
+        if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
+            let mut announced = self.announced.borrow_mut();
+            let at = announced.len() as u32;
+            let (address, type_id) = receiver.place_of(module);
+            announced.push(Announced { node, address, type_id, claimed: false });
+            return CallToken(Some(Call { node, announced: Some(at), lesson: None }));
+        }
+        let wants = self.dispatch.at(node);
+        if wants.requests.is_empty() && !self.scans() {
+            return CallToken::IDLE;
+        }
+        // Where the output is kept and nothing else is wanted, there is nothing to do before.
+        if wants.keeps.is_some() && !self.teaches && self.mode == Mode::Whole {
+            return CallToken(Some(Call { node, announced: None, lesson: None }));
+        }
+        match self.decide(asked, node, receiver, done) {
+            Ok(token) => token,
             Err(error) => {
                 self.fail(error.clone());
-                if computable {
-                    Err(Err(error.into_candle()))
-                } else {
-                    Ok(CallToken::IDLE)
-                }
+                *done = (asked.computable)().then(|| Err(error.into_candle()));
+                CallToken::IDLE
             }
         }
     }
 
+    #[cold]
     fn decide(
         &self,
-        site: &'static CallSite,
-        module: Erased<'_>,
-        inputs: &[Erased<'_>],
-        computable: bool,
-    ) -> Result<Decision> {
-        let Some((node, receiver)) = self.tree.module_behind(module, self.caller(), site.field) else {
-            // `rotary.apply(&q)` and `x.apply(&None)` are no calls of a module.
-            if module.tensor().is_none() && !self.tree.is_nobody(module) {
-                self.note(&self.unknown, site);
-            }
-            return Ok(Ok(CallToken::IDLE));
-        };
-        self.note(&self.known, site);
-        if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
-            let mut announced = self.announced.borrow_mut();
-            announced.push(Announced { node, claimed: false });
-            return Ok(Ok(CallToken(Some(Call { node, announced: Some(announced.len() - 1), input: None }))));
-        }
+        asked: &Asked<'_>,
+        node: NodeId,
+        receiver: &Receiver,
+        done: &mut Done,
+    ) -> Result<CallToken> {
+        let Asked { site, module, inputs, .. } = *asked;
+        let computable = (asked.computable)();
         let wants = self.dispatch.at(node);
-        if wants.requests.is_empty() && !self.scans() {
-            return Ok(Ok(CallToken::IDLE));
-        }
         let first = inputs.iter().find_map(Erased::tensor);
         // What a layer with a known width gives is known anyway.
-        let teaches = wants.output && self.tree.node(node).is_some_and(|node| node.width.is_none());
-        let input = first.filter(|_| teaches).and_then(Dims::of);
-        let call = Call { node, announced: None, input };
+        let is_lesson =
+            self.is_lesson(wants) && self.tree.node(node).is_some_and(|node| node.width.is_none());
+        let lesson = first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input));
+        let call = Call { node, announced: None, lesson };
         let mut new_input = None;
         if wants.inputs || self.scans() {
             for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
@@ -167,43 +184,51 @@ impl RunState<'_> {
             self.settle(node);
             self.inputs_are_there(node);
             if let Some(error) = self.ended().filter(|_| computable) {
-                return Ok(Err(Err(error.into_candle())));
+                *done = Some(Err(error.into_candle()));
+                return Ok(CallToken::IDLE);
             }
         }
-        if computable {
+        if computable && wants.may_skip {
             let facts = || outline(receiver.module(module)?, first?);
             if let Some(tensor) = self.replaced(node, first, facts)? {
-                return Ok(Err(match self.ended() {
+                *done = Some(match self.ended() {
                     Some(error) => Err(error.into_candle()),
                     None => Ok(tensor),
-                }));
+                });
+                return Ok(CallToken::IDLE);
             }
         }
-        let Some(input) = new_input else { return Ok(Ok(CallToken(Some(call)))) };
+        let Some(input) = new_input else { return Ok(CallToken(Some(call))) };
         let train = inputs.iter().find_map(|input| input.get::<bool>().copied()).unwrap_or(false);
         let Some(mut result) = receiver.call(module, &input, train) else {
             let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
         self.after(call, ErasedMut::of(&mut result));
-        Ok(Err(result))
+        *done = Some(result);
+        Ok(CallToken::IDLE)
     }
 
-    /// Notes that a call site was reached, where the run is a scan.
+    /// Notes that a scan has reached a call site.
     fn note(&self, calls: &RefCell<Vec<SeenCall>>, site: &'static CallSite) {
-        if self.scans() {
-            let CallSite { method, file, line, .. } = *site;
-            calls.borrow_mut().push(SeenCall { method, file, line });
-        }
+        let CallSite { method, file, line, .. } = *site;
+        calls.borrow_mut().push(SeenCall { method, file, line });
     }
 
     fn after(&self, call: Call, mut result: ErasedMut<'_>) {
         if let Some(at) = call.announced {
             let mut announced = self.announced.borrow_mut();
-            let claimed = announced.get(at).is_none_or(|announced| announced.claimed);
-            announced.truncate(at);
+            let claimed = announced.get(at as usize).is_none_or(|announced| announced.claimed);
+            announced.truncate(at as usize);
             // An annotated method has done everything itself.
             if claimed {
+                return;
+            }
+        }
+        // The commonest of all results.
+        if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
+            self.end_lesson(call.lesson, tensor);
+            if matches!(self.keep_output(call.node, tensor), Ok(true)) {
                 return;
             }
         }
@@ -218,7 +243,7 @@ impl RunState<'_> {
             let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part: part_id };
             let names = || with_label(vec!["out".to_string()], part, label);
             if part == 0 {
-                self.learn(call.node, call.input, tensor);
+                self.end_lesson(call.lesson, tensor);
             }
             if let Some(new) = self.fire(key, &names, tensor, Replace::Yes)? {
                 *tensor = new;

@@ -1,16 +1,17 @@
 //! The requests of a plan, sorted by where they matter, so that a point that nobody asked for costs
 //! one look at a table.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::sync::Arc;
 
 use super::goals::{Expects, Goal, Goals};
+use super::points::{Described, Labels, Points};
 use super::request::{Action, Request};
-use super::{Described, PointKey};
+use super::Scratch;
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::select::no_match;
-use crate::tree::{FastMap, Kind, Node, NodeId, Tree};
+use crate::tree::{Kind, Node, NodeId, Tree};
 
 /// For every node, what is wanted there.
 pub(crate) struct Dispatch {
@@ -20,7 +21,12 @@ pub(crate) struct Dispatch {
     /// What the caches want: for a run that ends with the last of it.
     goals: Vec<(NodeId, Goal)>,
     /// The points that runs have met so far.
-    described: RefCell<FastMap<PointKey, Rc<Described>>>,
+    pub points: RefCell<Points>,
+    /// Has a run noted what modules give for which inputs?
+    taught: Cell<bool>,
+    scratch: Cell<Option<Scratch>>,
+    /// The requests as the user wrote them, made when first asked for.
+    texts: OnceCell<Arc<[String]>>,
 }
 
 #[derive(Default)]
@@ -30,6 +36,8 @@ pub(crate) struct Wants {
     pub values: bool,
     /// Is the output all that is wanted, and called by no other name?
     pub only_output: bool,
+    /// The one request, where it is to keep the output as it is: what most requests are.
+    pub keeps: Option<u32>,
     /// Whole-output patches only, and nothing wanted inside: the module need not run.
     pub may_skip: bool,
     /// The requests that select this node, in the order in which they act.
@@ -41,6 +49,7 @@ static NOTHING: Wants = Wants {
     inputs: false,
     values: false,
     only_output: true,
+    keeps: None,
     may_skip: false,
     requests: Vec::new(),
 };
@@ -216,7 +225,44 @@ impl Dispatch {
                 wants.may_skip = may;
             }
         }
-        Self { nodes, parameters, goals, described: RefCell::default() }
+        for wants in &mut nodes {
+            if let ([id], true) = (wants.requests.as_slice(), wants.only_output) {
+                wants.keeps = requests.get(*id as usize).filter(|request| request.keeps_all()).map(|_| *id);
+            }
+        }
+        let points = RefCell::new(Points::new(tree));
+        let (taught, scratch) = (Cell::new(false), Cell::new(None));
+        Self { nodes, parameters, goals, points, taught, scratch, texts: OnceCell::new() }
+    }
+
+    /// Should the next run note what modules give? Every run would say the same, mostly.
+    pub fn teaches(&self) -> bool {
+        !self.taught.get()
+    }
+
+    pub fn has_taught(&self) {
+        self.taught.set(true);
+    }
+
+    /// Lists of an earlier run, if no other run has them.
+    pub fn take_scratch(&self) -> Scratch {
+        self.scratch.take().unwrap_or_default()
+    }
+
+    pub fn give_scratch(&self, scratch: Scratch) {
+        self.scratch.set(Some(scratch));
+    }
+
+    pub fn texts(&self, requests: &[Request<'_>]) -> Arc<[String]> {
+        self.texts.get_or_init(|| requests.iter().map(Request::describe).collect()).clone()
+    }
+
+    pub fn labels(&self) -> Labels {
+        self.points.borrow().labels()
+    }
+
+    pub fn described(&self, number: u32) -> Option<Arc<Described>> {
+        self.points.borrow().described(number).cloned()
     }
 
     /// What is to be reached by a run that ends with the last of it.
@@ -228,19 +274,9 @@ impl Dispatch {
         goals
     }
 
-    /// What is known of a point, found out when it is first met.
-    pub fn describe(&self, key: PointKey, find: impl FnOnce() -> Described) -> Rc<Described> {
-        if let Some(known) = self.described.borrow().get(&key) {
-            return known.clone();
-        }
-        let new = Rc::new(find());
-        self.described.borrow_mut().insert(key, new.clone());
-        new
-    }
-
     /// How many points runs have met so far.
     pub fn known_points(&self) -> usize {
-        self.described.borrow().len()
+        self.points.borrow().len()
     }
 
     pub fn at(&self, node: NodeId) -> &Wants {

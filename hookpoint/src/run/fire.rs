@@ -1,43 +1,19 @@
 //! What happens at a point: hooks in the order of their registration, then patches, then the cache.
 
 use std::borrow::Cow;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
-use super::{Capture, Captured, HookCtx, Mode, PointKey, RunState};
+use super::{Capture, CaptureAny, HookCtx, Mode, PointKey, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{point_name, Index};
 use crate::raw::paused;
-use crate::tree::{Kind, Seen};
+use crate::tree::{Kind, NodeId, Seen};
 use crate::value::AnyValue;
-
-/// A point that this run has reached.
-pub(crate) struct Point {
-    pub described: Rc<Described>,
-    pub calls: usize,
-    pub seen: Option<Seen>,
-    /// Which of the points this run reached first, second, ..
-    pub order: usize,
-}
-
-/// What is known of a point whenever it is reached: found out once for all runs of a plan.
-pub(crate) struct Described {
-    /// What the value is called.
-    pub value: Cow<'static, str>,
-    type_name: &'static str,
-    asked: Vec<Asked>,
-}
-
-/// A request for a point, which it calls by one of its names: `:in` rather than `:x` where it says so.
-struct Asked {
-    request: u32,
-    name: Arc<str>,
-    kind: Kind,
-}
 
 /// May the value at a point be replaced, and if not, why not?
 #[derive(Clone, Copy)]
@@ -60,17 +36,23 @@ impl RunState<'_> {
         if self.has_ended() {
             return Ok(None);
         }
+        if key.is_output() && self.keep_output(key.node, tensor)? {
+            return Ok(None);
+        }
+        if self.keep_value(key, tensor)? {
+            return Ok(None);
+        }
         let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
         let Some((described, call)) = self.arrive(key, names, seen) else { return Ok(None) };
         let type_name = described.type_name;
         let mut value = Cow::Borrowed(tensor);
-        for Asked { request: id, name, kind } in &described.asked {
+        for Asked { request: id, name, label, kind } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
             let pattern = &request.pattern;
             if pattern.call().is_some_and(|wanted| wanted != call) {
                 continue;
             }
-            let at = At { name, kind: *kind, type_name, call };
+            let at = At { node: key.node, name, label: *label, kind: *kind, type_name, call };
             let new = match &request.action {
                 Action::Hook(hook) => at.hook(hook, pattern.index(), &value)?,
                 Action::Patch(patch) => Some(at.patch(patch, pattern.index(), &value)?),
@@ -94,6 +76,60 @@ impl RunState<'_> {
         })
     }
 
+    /// Keeps the output of a module, or the result of an operation with a parameter, where that is all that
+    /// is asked for. Says whether it was.
+    #[inline]
+    pub(super) fn keep_output(&self, node: NodeId, tensor: &Tensor) -> Result<bool> {
+        let Some(request) = self.dispatch.at(node).keeps else { return Ok(false) };
+        if self.mode != Mode::Whole || self.has_ended() {
+            return Ok(false);
+        }
+        let call = self.visit(node);
+        let tensor = self.owned(tensor)?;
+        self.kept.borrow_mut().push(Capture { label: node, call, tensor });
+        self.count_fired(request);
+        Ok(true)
+    }
+
+    /// The same for any other point, once it is known what is asked for there.
+    fn keep_value(&self, key: PointKey, tensor: &Tensor) -> Result<bool> {
+        if self.mode != Mode::Whole {
+            return Ok(false);
+        }
+        let points = self.dispatch.points.borrow();
+        let Some((number, described)) = points.keeps(key) else { return Ok(false) };
+        let call = self.visit(number);
+        let mut before = None;
+        for Asked { request, label, .. } in &described.asked {
+            self.count_fired(*request);
+            // Two requests may call it by one name.
+            if before.replace(*label) != Some(*label) {
+                let tensor = self.owned(tensor)?;
+                self.kept.borrow_mut().push(Capture { label: *label, call, tensor });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts one more visit of the point with this number, and says which one it is.
+    #[inline]
+    fn visit(&self, number: u32) -> u32 {
+        let mut visits = self.visits.borrow_mut();
+        let at = number as usize;
+        if at >= visits.len() {
+            visits.resize(at + 1, 0);
+        }
+        let Some(visit) = visits.get_mut(at) else { return 0 };
+        *visit += 1;
+        *visit - 1
+    }
+
+    /// How often a module's output, or a parameter, was reached so far.
+    #[inline]
+    pub(super) fn visits_so_far(&self, node: NodeId) -> u32 {
+        self.visits.borrow().get(node as usize).copied().unwrap_or(0)
+    }
+
     /// As `fire`, for a value that is not a tensor: it can only be kept, as a copy.
     pub(super) fn fire_any(
         &self,
@@ -110,7 +146,7 @@ impl RunState<'_> {
             false => self.arrive(key, names, nothing_seen),
         };
         let Some((described, call)) = arrived else { return };
-        for Asked { request: id, name, .. } in &described.asked {
+        for Asked { request: id, label, .. } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
             let pattern = &request.pattern;
             let wanted = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
@@ -119,9 +155,9 @@ impl RunState<'_> {
             }
             // A `clone` is the user's own code, and may be annotated.
             if let Some(value) = paused(&mut *copy) {
-                let (name, by_call) = (name.clone(), pattern.call().is_some());
-                let capture = Capture { name, call, by_call, value: Captured::Any(value) };
-                self.captures.borrow_mut().push(capture);
+                let after = self.kept.borrow().len();
+                let capture = CaptureAny { label: *label, call: call as u32, value, after };
+                self.kept_any.borrow_mut().push(capture);
                 self.note_fired(*id, request, key);
             }
         }
@@ -132,20 +168,21 @@ impl RunState<'_> {
         &self,
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
-        seen: impl FnOnce(usize) -> Seen,
-    ) -> Option<(Rc<Described>, usize)> {
-        let mut points = self.points.borrow_mut();
-        let order = points.len();
-        let point = points.entry(key).or_insert_with(|| {
-            let described = self.dispatch.describe(key, || self.describe(key, names));
-            Point { described, calls: 0, seen: None, order }
-        });
-        let call = point.calls;
-        point.calls += 1;
+        seen: impl Fn(usize) -> Seen,
+    ) -> Option<(Arc<Described>, usize)> {
+        let number = self.dispatch.points.borrow_mut().number(key);
+        let call = self.visit(number) as usize;
         if self.scans() {
-            point.seen = Some(seen(point.calls));
+            let mut all = self.seen.borrow_mut();
+            let order = all.len();
+            all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(call + 1);
         }
-        (!point.described.asked.is_empty()).then(|| (point.described.clone(), call))
+        let known = self.dispatch.described(number);
+        let described = known.unwrap_or_else(|| {
+            let described = self.describe(key, names);
+            self.dispatch.points.borrow_mut().describe(number, described)
+        });
+        (!described.asked.is_empty()).then_some((described, call))
     }
 
     fn describe(&self, key: PointKey, names: &dyn Fn() -> Vec<String>) -> Described {
@@ -154,34 +191,51 @@ impl RunState<'_> {
         let type_name = node.map_or("", |node| node.type_name);
         let wants = self.dispatch.at(key.node);
         let output = || (self.tree.name(key.node), own_kind);
+        let asked = |id: &u32, (name, kind): (Arc<str>, Kind)| {
+            let by_call = self.requests.get(*id as usize).is_some_and(|r| r.pattern.call().is_some());
+            let label = self.dispatch.points.borrow_mut().label(key.node, &name, by_call);
+            Asked { request: *id, name, label, kind }
+        };
         // Nearly all points of nearly all runs: outputs that are asked for as such.
-        if key == PointKey::output(key.node) && wants.only_output {
-            let asked = |id: &u32| {
-                let (name, kind) = output();
-                Asked { request: *id, name, kind }
-            };
-            let asked = wants.requests.iter().map(asked).collect();
-            return Described { value: Cow::Borrowed("out"), type_name, asked };
+        if key.is_output() && wants.only_output {
+            let asked: Vec<Asked> = wants.requests.iter().map(|id| asked(id, output())).collect();
+            let (value, keeps) = (Cow::Borrowed("out"), self.all_keep(&asked));
+            return Described { node: key.node, value, type_name, asked, keeps };
         }
         let names = names();
-        let asked = |id: &u32| {
+        let asked = wants.requests.iter().filter_map(|id| {
             let pattern = &self.requests.get(*id as usize)?.pattern;
             let value = names.iter().find(|name| pattern.matches_value(name))?;
-            let (name, kind) = match value.as_str() {
-                "out" => output(),
-                value => (point_name(self.tree.segments(key.node), value).into(), Kind::Value),
-            };
-            Some(Asked { request: *id, name, kind })
-        };
-        let asked = wants.requests.iter().filter_map(asked).collect();
+            Some(asked(
+                id,
+                match value.as_str() {
+                    "out" => output(),
+                    value => (point_name(self.tree.segments(key.node), value).into(), Kind::Value),
+                },
+            ))
+        });
+        let asked: Vec<Asked> = asked.collect();
         let value = Cow::Owned(names.into_iter().next().unwrap_or_default());
-        Described { value, type_name, asked }
+        // A value that is not a tensor is kept in another way.
+        let keeps = key.part != u32::MAX && self.all_keep(&asked);
+        Described { node: key.node, value, type_name, asked, keeps }
     }
 
-    fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
+    /// Are all these requests to keep the value as it is?
+    fn all_keep(&self, asked: &[Asked]) -> bool {
+        let keeps = |asked: &Asked| self.requests.get(asked.request as usize).is_some_and(Request::keeps_all);
+        !asked.is_empty() && asked.iter().all(keeps)
+    }
+
+    #[inline]
+    fn count_fired(&self, id: u32) {
         if let Some(fired) = self.fired.get(id as usize) {
             fired.set(fired.get() + 1);
         }
+    }
+
+    fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
+        self.count_fired(id);
         if self.mode == Mode::UntilCollected && matches!(request.action, Action::Cache(_)) {
             self.note_goal(id, key);
         }
@@ -194,18 +248,20 @@ impl RunState<'_> {
         options: &CacheOptions,
         value: &Tensor,
     ) -> Result<()> {
-        let by_call = request.pattern.call().is_some();
-        let keep = |name: Arc<str>, taken: Tensor| -> Result<()> {
-            let value = Captured::Tensor(options.apply(taken)?);
-            self.captures.borrow_mut().push(Capture { name, call: at.call, by_call, value });
+        let keep = |label: u32, taken: Tensor| -> Result<()> {
+            let tensor = options.apply(taken)?;
+            self.kept.borrow_mut().push(Capture { label, call: at.call as u32, tensor });
             Ok(())
         };
         let Some(index) = request.pattern.index() else {
-            return keep(at.name.clone(), self.owned(value)?);
+            return keep(at.label, self.owned(value)?);
         };
+        let by_call = request.pattern.call().is_some();
         for element in index.elements(at.name, value.dims())? {
             let part = element.read(at.name, value)?.force_contiguous()?;
-            keep(format!("{}[{element}]", at.name).into(), part)?;
+            let name = format!("{}[{element}]", at.name).into();
+            let label = self.dispatch.points.borrow_mut().label(at.node, &name, by_call);
+            keep(label, part)?;
         }
         Ok(())
     }
@@ -213,7 +269,9 @@ impl RunState<'_> {
 
 /// A point, while something is done there.
 struct At<'a> {
+    node: NodeId,
     name: &'a Arc<str>,
+    label: u32,
     kind: Kind,
     type_name: &'static str,
     call: usize,

@@ -6,59 +6,65 @@ use candle_core::Tensor;
 
 use super::argument::holds_tensors;
 use super::fire::Replace;
-use super::{part_id, Frame, PointKey, RunState, Slot32};
+use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{active, current, Erased, ErasedMut, Slot};
+use crate::raw::{active, current, listen_to_values, Erased, ErasedMut, Slot};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::ValueOps;
 
 /// A method that has been entered; leaves it when dropped, on return, error and panic.
 #[must_use = "the method is left when this is dropped"]
 pub struct Entered {
-    /// The number of frames including this one; 0 where nobody listens.
-    depth: usize,
+    /// The number of frames including this one, and [`Self::ARGUMENTS`]; 0 where nobody listens.
+    depth: u32,
 }
 
 impl Drop for Entered {
     #[inline(always)]
     fn drop(&mut self) {
         if self.depth != 0 {
-            leave(self.depth);
+            self.leave();
         }
     }
 }
 
-#[cold]
-fn leave(depth: usize) {
-    current(|state| state.leave(depth));
-}
-
 impl Entered {
+    /// Does somebody want the arguments?
+    const ARGUMENTS: u32 = 1 << 31;
+    const IDLE: Self = Self { depth: 0 };
+
     /// Enters `method` of `this`.
     #[inline(always)]
     pub fn new<T: ?Sized>(method: &'static MethodInfo, this: &T) -> Self {
         if active() {
             return Self::enter(method, Erased::of(this));
         }
-        Self { depth: 0 }
+        Self::IDLE
     }
 
     #[cold]
     fn enter(method: &'static MethodInfo, this: Erased<'_>) -> Self {
-        let depth = current(|state| state.enter(method, this));
-        Self { depth: depth.unwrap_or(0) }
+        current(|state| state.enter(method, this)).unwrap_or(Self::IDLE)
     }
 
-    /// Is somebody listening?
+    #[cold]
+    fn leave(&self) {
+        current(|state| state.leave(self.depth()));
+    }
+
+    fn depth(&self) -> usize {
+        (self.depth & !Self::ARGUMENTS) as usize
+    }
+
     #[inline(always)]
-    pub fn live(&self) -> bool {
-        self.depth != 0
+    fn wants_arguments(&self) -> bool {
+        self.depth & Self::ARGUMENTS != 0
     }
 
     /// An argument that is a reference: what the method goes on with.
     #[inline(always)]
     pub fn by_ref<'s, T: ?Sized>(&self, number: u32, value: &'s T, slot: &'s mut Slot) -> &'s T {
-        if self.depth == 0 {
+        if !self.wants_arguments() {
             return value;
         }
         self.by_ref_cold(number, value, slot)
@@ -75,7 +81,7 @@ impl Entered {
     /// An argument that is an optional reference.
     #[inline(always)]
     pub fn by_option<'s, T>(&self, number: u32, value: Option<&'s T>, slot: &'s mut Slot) -> Option<&'s T> {
-        if self.depth == 0 {
+        if !self.wants_arguments() {
             return value;
         }
         match value {
@@ -90,7 +96,7 @@ impl Entered {
     /// An argument that is only looked at.
     #[inline(always)]
     pub fn by_look<T: ?Sized>(&self, number: u32, value: &T) {
-        if self.depth != 0 {
+        if self.wants_arguments() {
             let reason = "the argument is borrowed for longer than the call; hook the value where it is made";
             self.argument(number, Erased::of(value), Replace::No(reason));
         }
@@ -99,7 +105,7 @@ impl Entered {
     /// An argument that is passed by value: what the method goes on with.
     #[inline(always)]
     pub fn by_value<T>(&self, number: u32, mut value: T) -> T {
-        if self.depth != 0 {
+        if self.wants_arguments() {
             self.by_value_cold(number, ErasedMut::of(&mut value));
         }
         value
@@ -108,7 +114,7 @@ impl Entered {
     #[cold]
     fn by_value_cold(&self, number: u32, value: ErasedMut<'_>) {
         current(|state| {
-            if let Err(error) = state.argument_value(self.depth, number, value) {
+            if let Err(error) = state.argument_value(self.depth(), number, value) {
                 state.fail(error);
             }
         });
@@ -116,7 +122,7 @@ impl Entered {
 
     #[cold]
     fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<Tensor> {
-        current(|state| match state.argument(self.depth, number, value, replace) {
+        current(|state| match state.argument(self.depth(), number, value, replace) {
             Ok(new) => new,
             Err(error) => {
                 state.fail(error);
@@ -129,23 +135,36 @@ impl Entered {
     fn no_argument<T>(&self) {
         current(|state| {
             if holds_tensors(typeid::of::<T>()) {
-                state.next_input(self.depth);
+                state.next_input(self.depth());
             }
         });
     }
 
     /// The method's result where it need not run: its whole output is replaced and nothing inside is
     /// wanted, or the run is over.
+    #[inline(always)]
+    pub fn skipped<R>(&self, ops: impl FnOnce() -> ValueOps<R>) -> Option<R> {
+        if self.depth == 0 {
+            return None;
+        }
+        self.skip(&ops())
+    }
+
     #[cold]
-    pub fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
+    fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
         current(|state| {
-            state.arguments_shown(self.depth);
+            if state.mode == Mode::UntilCollected {
+                state.arguments_shown(self.depth());
+            }
             if let (Some(error), Some(from_error)) = (state.ended(), ops.from_error) {
                 return Some(from_error(error));
             }
             let from_tensor = ops.from_tensor?;
-            match state.skip(self.depth) {
-                Ok(Some(tensor)) => Some(from_tensor(tensor)),
+            match state.skip(self.depth()) {
+                Ok(Some(tensor)) => {
+                    state.is_done(self.depth());
+                    Some(from_tensor(tensor))
+                }
                 Ok(None) => None,
                 Err(error) => {
                     state.fail(error.clone());
@@ -155,45 +174,57 @@ impl Entered {
         })?
     }
 
-    /// The method's result: what the caller goes on with.
+    /// The method's result, in its place: what the caller goes on with.
+    #[inline(always)]
+    pub fn result<R>(&self, ops: impl FnOnce() -> ValueOps<R>, result: &mut R) {
+        if self.depth != 0 {
+            self.show_result(&ops(), result);
+        }
+    }
+
     #[cold]
-    pub fn result<R>(&self, ops: &ValueOps<R>, mut result: R) -> R {
+    fn show_result<R>(&self, ops: &ValueOps<R>, result: &mut R) {
         let error = current(|state| {
-            if let Err(error) = state.result(self.depth, ops, &mut result) {
+            if let Err(error) = state.result(self.depth(), ops, result) {
                 state.fail(error);
             }
             state.ended()
         });
-        match (error.flatten(), ops.from_error) {
-            (Some(error), Some(from_error)) => from_error(error),
-            _ => result,
+        if let (Some(error), Some(from_error)) = (error.flatten(), ops.from_error) {
+            *result = from_error(error);
         }
     }
 }
 
 impl RunState<'_> {
-    fn enter(&self, method: &'static MethodInfo, this: Erased<'_>) -> usize {
-        let caller = self.caller();
-        let node = self.claim(this, caller);
+    fn enter(&self, method: &'static MethodInfo, this: Erased<'_>) -> Entered {
+        let node = self.claim(this);
         let mut frames = self.frames.borrow_mut();
         // A `forward_t` that `forward` of the same module calls is part of the same call; a `forward`
         // that calls itself is called anew.
         let same_module = frames.iter().rev().take_while(|frame| node.is_some() && frame.node == node);
         let mut others = same_module.filter(|frame| !std::ptr::eq(frame.method, method));
         let nested = others.any(|frame| frame.method.is_forward());
+        let is_call = method.is_forward() && !nested;
         let wants = node.map(|node| self.dispatch.at(node));
+        let wants_inputs = wants.is_some_and(|wants| wants.inputs) || self.scans();
+        let wants_values = wants.is_some_and(|wants| wants.values) || self.scans();
+        let is_lesson = is_call && wants.is_some_and(|wants| self.is_lesson(wants));
         frames.push(Frame {
             node,
             method,
-            is_call: method.is_forward() && !nested,
-            wants_inputs: wants.is_some_and(|wants| wants.inputs) || self.scans(),
-            wants_values: wants.is_some_and(|wants| wants.values) || self.scans(),
+            is_call,
+            wants_inputs,
+            wants_values,
             inputs_seen: 0,
-            first_input: None,
+            lesson: None,
             replaced_for: None,
             announced: self.announced.borrow().len(),
+            uses: self.uses.borrow().len(),
         });
-        frames.len()
+        listen_to_values(wants_values);
+        let arguments = if wants_inputs || is_lesson { Entered::ARGUMENTS } else { 0 };
+        Entered { depth: frames.len() as u32 | arguments }
     }
 
     /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.
@@ -201,21 +232,25 @@ impl RunState<'_> {
         let mut frames = self.frames.borrow_mut();
         if let Some(frame) = frames.get(depth - 1) {
             self.announced.borrow_mut().truncate(frame.announced);
+            self.uses.borrow_mut().truncate(frame.uses);
         }
         frames.truncate(depth - 1);
+        listen_to_values(frames.last().is_some_and(|frame| frame.wants_values));
     }
 
     /// The node of the module that is entered. Where its call site has said which one it is about to
     /// call, that is it.
-    fn claim(&self, this: Erased<'_>, caller: Option<NodeId>) -> Option<NodeId> {
+    fn claim(&self, this: Erased<'_>) -> Option<NodeId> {
         let mut announced = self.announced.borrow_mut();
         if let Some(last) = announced.last_mut().filter(|last| !last.claimed) {
-            if self.tree.is_at(last.node, this.address(), this.type_id()) {
+            let (address, type_id) = (this.address(), this.type_id());
+            let is_it = last.address == address && last.type_id == type_id;
+            if is_it || self.tree.is_at(last.node, address, type_id) {
                 last.claimed = true;
                 return Some(last.node);
             }
         }
-        self.tree.module_at(this.address(), this.type_id(), caller, "")
+        self.tree.module_at(this.address(), this.type_id(), || self.caller(), "")
     }
 
     fn arguments_shown(&self, depth: usize) {
@@ -226,6 +261,13 @@ impl RunState<'_> {
         }
     }
 
+    /// Notes that a method was not run, and that its result has been shown.
+    fn is_done(&self, depth: usize) {
+        if let Some(frame) = self.frames.borrow_mut().get_mut(depth - 1) {
+            frame.node = None;
+        }
+    }
+
     /// The output of the module that is entered, where it need not run.
     fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
         let (node, input) = {
@@ -233,23 +275,35 @@ impl RunState<'_> {
             let Some(frame) = frames.get_mut(depth - 1).filter(|frame| frame.is_call) else {
                 return Ok(None);
             };
-            let Some(node) = frame.node else { return Ok(None) };
+            let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).may_skip) else {
+                return Ok(None);
+            };
             (node, frame.replaced_for.take())
         };
         self.replaced(node, input.as_ref(), || None)
     }
 
     fn result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
-        let (node, method, is_call, wants_values, first_input) = {
+        let (node, method, is_call, wants_values, lesson) = {
             let frames = self.frames.borrow();
             let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
             let Some(node) = frame.node else { return Ok(()) };
-            (node, frame.method, frame.is_call, frame.wants_values, frame.first_input)
+            (node, frame.method, frame.is_call, frame.wants_values, frame.lesson)
         };
         let wants = self.dispatch.at(node);
         let output_wanted = is_call && wants.output;
         if !(output_wanted || wants_values || self.is_collecting()) {
             return Ok(());
+        }
+        // The commonest of all results.
+        let mut plain = ErasedMut::of(result);
+        if let (Some(Ok(tensor)), true) =
+            (plain.get_mut::<candle_core::Result<Tensor>>(), output_wanted && !wants_values)
+        {
+            self.end_lesson(lesson, tensor);
+            if self.keep_output(node, tensor)? {
+                return Ok(());
+            }
         }
         let key = |part| PointKey {
             node,
@@ -266,8 +320,8 @@ impl RunState<'_> {
             each_tensor(result, &mut |label, tensor| {
                 let part = parts.get();
                 parts.set(part + 1);
-                if part == 0 && output_wanted {
-                    self.learn(node, first_input, tensor);
+                if part == 0 {
+                    self.end_lesson(lesson, tensor);
                 }
                 let names = || with_label(names(), part, label);
                 if let Some(new) = self.fire(key(part_id(part, label)), &names, tensor, Replace::Yes)? {

@@ -15,10 +15,12 @@ mod frame;
 mod goals;
 mod operand;
 mod own;
+mod points;
 mod replacement;
 mod request;
 mod skip;
 
+use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -28,16 +30,17 @@ pub use call::{before_call, Before, CallSite, CallToken};
 pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;
+use operand::Use;
 pub use operand::{bound, uses, Uses};
+pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
 pub use request::CacheOptions;
 pub(crate) use request::{Action, HookFn, Request};
-pub(crate) use skip::{Dims, Known, Learned, Skipped};
+use skip::PendingLesson;
+pub(crate) use skip::{Learned, Skipped};
 
 use crate::error::{Error, ErrorKind};
-use crate::tree::{MethodInfo, NodeId, Tree};
-use crate::value::AnyValue;
-pub(crate) use fire::Described;
-use fire::Point;
+use crate::raw::hears;
+use crate::tree::{FastMap, MethodInfo, NodeId, Seen, Tree};
 use goals::Goals;
 
 /// What a run keeps while it goes on. It lives on the stack of the function that runs the model.
@@ -47,15 +50,23 @@ pub(crate) struct RunState<'p> {
     pub requests: &'p [Request<'p>],
     pub mode: Mode,
     learned: &'p Learned,
+    /// Does this run note what modules give for which inputs?
+    teaches: bool,
     frames: RefCell<Vec<Frame>>,
     announced: RefCell<Vec<Announced>>,
-    points: RefCell<Points>,
+    /// The parameters among the operands of operations that are being done.
+    uses: RefCell<Vec<Use>>,
+    /// How often each point was reached, by its number.
+    visits: RefCell<Vec<u32>>,
     pub fired: Vec<Cell<usize>>,
-    pub captures: RefCell<Vec<Capture>>,
-    pub known: RefCell<Vec<SeenCall>>,
-    pub unknown: RefCell<Vec<SeenCall>>,
+    kept: RefCell<Captures>,
+    kept_any: RefCell<Vec<CaptureAny>>,
+    /// What a scan has seen at the points, and in which order it met them.
+    seen: RefCell<FastMap<u32, (usize, Seen)>>,
+    known: RefCell<Vec<SeenCall>>,
+    unknown: RefCell<Vec<SeenCall>>,
     goals: RefCell<Goals>,
-    lessons: RefCell<Vec<(NodeId, Known)>>,
+    lessons: RefCell<Vec<PendingLesson>>,
     skipped: RefCell<Vec<Skipped>>,
     error: RefCell<Option<Error>>,
     ended: Cell<bool>,
@@ -72,10 +83,8 @@ pub(crate) enum Mode {
     Scan,
 }
 
-type Points = crate::tree::FastMap<PointKey, Point>;
-
 /// Identifies a point within a run without naming it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PointKey {
     pub node: NodeId,
     /// The address of the method's description; 0 for what belongs to the module as such.
@@ -85,10 +94,27 @@ pub(crate) struct PointKey {
     pub part: u32,
 }
 
+impl std::hash::Hash for PointKey {
+    /// In two words.
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let slot = match self.slot {
+            Slot32::Result => 0,
+            Slot32::Input(number) => u64::from(number) << 2 | 1,
+            Slot32::Binding(number) => u64::from(number) << 2 | 2,
+        };
+        state.write_u64(u64::from(self.node) << 32 | u64::from(self.part));
+        state.write_u64((self.method as u64).rotate_left(32) ^ slot);
+    }
+}
+
 impl PointKey {
     /// The output of a module, or the results of operations with a parameter.
     pub fn output(node: NodeId) -> Self {
         Self { node, method: 0, slot: Slot32::Result, part: 0 }
+    }
+
+    pub fn is_output(&self) -> bool {
+        self.method == 0 && self.part == 0 && self.slot == Slot32::Result
     }
 }
 
@@ -121,31 +147,32 @@ struct Frame {
     wants_inputs: bool,
     wants_values: bool,
     inputs_seen: u32,
-    first_input: Option<Dims>,
+    /// Which lesson this call may become.
+    lesson: Option<u32>,
     /// The first input itself, where the module may be skipped.
     replaced_for: Option<Tensor>,
     /// How many calls had been announced when this method was entered.
     announced: usize,
+    /// How many uses of parameters were then waiting for their result.
+    uses: usize,
 }
 
 /// A call site that is about to call a module of an annotated type.
 struct Announced {
     node: NodeId,
+    address: usize,
+    type_id: TypeId,
     claimed: bool,
 }
 
-/// A value that a cache wants.
-pub(crate) struct Capture {
-    pub name: Arc<str>,
-    pub call: usize,
-    /// Was this very call asked for, as in `path#0`?
-    pub by_call: bool,
-    pub value: Captured,
-}
-
-pub(crate) enum Captured {
-    Tensor(Tensor),
-    Any(AnyValue),
+/// Lists that a run fills and empties: handed from one run of a plan to the next, so that a run need not
+/// ask for memory.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    frames: Vec<Frame>,
+    announced: Vec<Announced>,
+    uses: Vec<Use>,
+    visits: Vec<u32>,
 }
 
 /// A call of a module that a scan has seen.
@@ -164,21 +191,27 @@ impl<'p> RunState<'p> {
         mode: Mode,
         learned: &'p Learned,
     ) -> Self {
+        let Scratch { mut frames, mut announced, mut uses, mut visits } = dispatch.take_scratch();
+        frames.clear();
+        announced.clear();
+        uses.clear();
+        visits.clear();
+        visits.resize(dispatch.known_points(), 0);
         Self {
             tree,
             dispatch,
             requests,
             mode,
             learned,
-            frames: RefCell::default(),
-            announced: RefCell::default(),
-            // As many as the last run of this plan has met.
-            points: RefCell::new(Points::with_capacity_and_hasher(
-                dispatch.known_points(),
-                Default::default(),
-            )),
+            teaches: dispatch.teaches(),
+            frames: RefCell::new(frames),
+            announced: RefCell::new(announced),
+            uses: RefCell::new(uses),
+            visits: RefCell::new(visits),
             fired: requests.iter().map(|_| Cell::new(0)).collect(),
-            captures: RefCell::new(Vec::with_capacity(dispatch.known_points())),
+            kept: RefCell::default(),
+            kept_any: RefCell::default(),
+            seen: RefCell::default(),
             known: RefCell::default(),
             unknown: RefCell::default(),
             goals: RefCell::new(match mode {
@@ -190,6 +223,12 @@ impl<'p> RunState<'p> {
             error: RefCell::default(),
             ended: Cell::new(false),
         }
+    }
+
+    /// What instrumented code is to tell this run of, as it begins.
+    pub fn hears(&self) -> u8 {
+        let operations = self.scans() || (self.dispatch.parameters && self.tree.has_parameters());
+        hears::CALLS | if operations { hears::OPERATIONS } else { 0 }
     }
 
     /// Ends the run with an error, which is handed on by the next point that can.
@@ -213,17 +252,21 @@ impl<'p> RunState<'p> {
     /// Takes the error that ended the run; none where it went through or was stopped on purpose.
     pub fn into_error(self) -> (Option<Error>, Finished) {
         let error = self.error.into_inner().filter(|error| !matches!(error.kind(), ErrorKind::Stopped));
-        (
-            error,
-            Finished {
-                captures: self.captures.into_inner(),
-                fired: self.fired.into_iter().map(Cell::into_inner).collect(),
-                points: self.points.into_inner(),
-                known: self.known.into_inner(),
-                unknown: self.unknown.into_inner(),
-                skipped: self.skipped.into_inner(),
-            },
-        )
+        let visits = self.visits.into_inner();
+        let (tensors, others) = (self.kept.into_inner(), self.kept_any.into_inner());
+        let kept = Kept { labels: self.dispatch.labels(), tensors, others };
+        let (frames, announced) = (self.frames.into_inner(), self.announced.into_inner());
+        let scratch = Scratch { frames, announced, uses: self.uses.into_inner(), visits };
+        let finished = Finished {
+            kept,
+            fired: self.fired.into_iter().map(Cell::into_inner).collect(),
+            seen: self.seen.into_inner(),
+            known: self.known.into_inner(),
+            unknown: self.unknown.into_inner(),
+            skipped: self.skipped.into_inner(),
+            scratch,
+        };
+        (error, finished)
     }
 
     /// Did the run end because everything wanted was there?
@@ -248,19 +291,35 @@ impl<'p> RunState<'p> {
 
 /// What is left of a run.
 pub(crate) struct Finished {
-    pub captures: Vec<Capture>,
+    pub kept: Kept,
     pub fired: Vec<usize>,
-    points: Points,
+    seen: FastMap<u32, (usize, Seen)>,
     pub known: Vec<SeenCall>,
     pub unknown: Vec<SeenCall>,
     pub skipped: Vec<Skipped>,
+    pub scratch: Scratch,
 }
 
 impl Finished {
-    /// The points that were reached, in the order in which they were.
-    pub fn points(&self) -> Vec<(NodeId, &Point)> {
-        let mut points: Vec<_> = self.points.iter().map(|(key, point)| (key.node, point)).collect();
-        points.sort_by_key(|(_, point)| point.order);
-        points
+    /// What a scan has seen, in the order in which it met the points.
+    pub fn seen(&self, dispatch: &Dispatch) -> Vec<(Arc<Described>, Seen)> {
+        let mut seen: Vec<_> = self.seen.iter().collect();
+        seen.sort_by_key(|(_, (order, _))| *order);
+        let described =
+            |(number, (_, seen)): (&u32, &(usize, Seen))| Some((dispatch.described(*number)?, seen.clone()));
+        seen.into_iter().filter_map(described).collect()
+    }
+
+    /// The points that were reached, by node and name, and how often.
+    pub fn reached(&self, dispatch: &Dispatch) -> Vec<(NodeId, String, usize)> {
+        let visited = self.scratch.visits.iter().enumerate().filter(|(_, visits)| **visits > 0);
+        let named = visited.map(|(number, visits)| {
+            let (node, value) = match dispatch.described(number as u32) {
+                Some(described) => (described.node, described.value.to_string()),
+                None => (number as NodeId, "out".to_string()),
+            };
+            (node, value, *visits as usize)
+        });
+        named.collect()
     }
 }

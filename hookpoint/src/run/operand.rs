@@ -6,14 +6,14 @@ use super::fire::Replace;
 use super::frame::{address, with_label};
 use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{active, current, Erased, ErasedMut};
+use crate::raw::{current, operations_wanted, values_wanted, Erased, ErasedMut};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
 /// A value that was just bound to a name: what the code goes on with.
 #[inline(always)]
 pub fn bound<T>(method: &'static MethodInfo, number: u32, mut value: T) -> T {
-    if active() {
+    if values_wanted() {
         bound_cold(method, number, ErasedMut::of(&mut value));
     }
     value
@@ -29,88 +29,97 @@ fn bound_cold(method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) {
     });
 }
 
-/// The parameters among the operands of an operation that is about to be done.
-pub struct Uses(Option<Box<[(NodeId, usize)]>>);
+/// The parameters among the operands of an operation that is about to be done: which of the uses that the
+/// run keeps a list of, from where on (the upper half) and how many (the lower).
+#[derive(Clone, Copy)]
+pub struct Uses(u64);
+
+/// A parameter, and how often it was used before.
+pub(super) type Use = (NodeId, u32);
 
 impl Uses {
     /// None, or nobody listens.
-    pub const NONE: Self = Uses(None);
+    pub const NONE: Self = Uses(0);
 
     /// The operation's result: what the code goes on with.
     #[inline(always)]
     pub fn result<R>(self, mut result: R) -> R {
-        if let Some(parameters) = self.0 {
-            used(&parameters, ErasedMut::of(&mut result));
+        if self.0 != 0 {
+            self.used(ErasedMut::of(&mut result));
         }
         result
     }
-}
 
-#[cold]
-#[inline(never)]
-fn used(parameters: &[(NodeId, usize)], result: ErasedMut<'_>) {
-    current(|state| state.used(parameters, result));
+    #[cold]
+    #[inline(never)]
+    fn used(self, mut result: ErasedMut<'_>) {
+        current(|state| {
+            let (from, many) = ((self.0 >> 32) as usize, (self.0 & 0xffff_ffff) as usize);
+            for at in from..from + many {
+                let found = state.uses.borrow().get(at).copied();
+                if let Some(found) = found {
+                    state.used(found, result.reborrow());
+                }
+            }
+            state.uses.borrow_mut().truncate(from);
+        });
+    }
 }
 
 /// Which of these operands are parameters? `hints` are the names of the fields they are read from.
 #[cold]
 #[inline(never)]
 pub fn uses(operands: &[(&'static str, Erased<'_>)]) -> Uses {
-    current(|state| {
-        if !state.tree.has_parameters() || !(state.dispatch.parameters || state.scans()) {
-            return Uses::NONE;
-        }
-        let caller = state.caller();
-        let mut found = Vec::new();
+    if !operations_wanted() {
+        return Uses::NONE;
+    }
+    let found = current(|state| {
+        let mut many = 0;
         for (hint, operand) in operands {
             let Some(tensor) = operand.tensor() else { continue };
-            let Some(node) = state.tree.parameter_of(tensor.id(), caller, hint) else { continue };
-            found.push((node, state.uses_so_far(node)));
+            if let Some(node) = state.tree.parameter_of(tensor.id(), || state.caller(), hint) {
+                state.uses.borrow_mut().push((node, state.visits_so_far(node)));
+                many += 1;
+            }
         }
-        if found.is_empty() {
-            Uses::NONE
-        } else {
-            Uses(Some(found.into()))
+        match many {
+            0 => Uses::NONE,
+            _ => Uses((state.uses.borrow().len() as u64 - many) << 32 | many),
         }
-    })
-    .unwrap_or(Uses::NONE)
+    });
+    found.unwrap_or(Uses::NONE)
 }
 
 impl RunState<'_> {
-    fn parameter_key(node: NodeId) -> PointKey {
-        PointKey { node, method: 0, slot: Slot32::Result, part: 0 }
-    }
-
-    fn uses_so_far(&self, node: NodeId) -> usize {
-        self.points.borrow().get(&Self::parameter_key(node)).map_or(0, |point| point.calls)
-    }
-
-    fn used(&self, parameters: &[(NodeId, usize)], mut result: ErasedMut<'_>) {
-        let Some(ops) = DynamicOps::for_type(result.type_id()) else { return };
-        for (node, before) in parameters {
-            // Where the parameter was handed to an annotated method, the use inside it has fired.
-            if self.uses_so_far(*node) != *before {
-                continue;
-            }
-            let mut first = true;
-            let fired = ops.each_tensor(result.reborrow(), &mut |_, tensor| {
-                let only_first = std::mem::replace(&mut first, false);
-                // A clone, or a `contiguous` that had nothing to do, is the parameter itself.
-                let itself = self.tree.parameter_of(tensor.id(), self.caller(), "").is_some();
-                if !only_first || itself {
-                    return Ok(());
-                }
-                let names = || vec!["out".to_string()];
-                if let Some(new) = self.fire(Self::parameter_key(*node), &names, tensor, Replace::Yes)? {
-                    *tensor = new;
-                }
-                Ok(())
-            });
-            if let Err(error) = fired {
-                self.fail(error);
-            }
-            self.settle(*node);
+    fn used(&self, (node, before): Use, mut result: ErasedMut<'_>) {
+        // Where the parameter was handed to an annotated method, the use inside it has fired.
+        if self.visits_so_far(node) != before {
+            return;
         }
+        // A clone, or a `contiguous` that had nothing to do, is the parameter itself.
+        let is_parameter = |tensor: &Tensor| self.tree.is_parameter(tensor.id());
+        if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
+            if !is_parameter(tensor) && matches!(self.keep_output(node, tensor), Ok(true)) {
+                return;
+            }
+        }
+        let Some(ops) = DynamicOps::for_type(result.type_id()) else { return };
+        let mut first = true;
+        let fired = ops.each_tensor(result.reborrow(), &mut |_, tensor| {
+            let is_first = std::mem::replace(&mut first, false);
+            if !is_first || is_parameter(tensor) {
+                return Ok(());
+            }
+            let names = || vec!["out".to_string()];
+            if let Some(new) = self.fire(PointKey::output(node), &names, tensor, Replace::Yes)? {
+                *tensor = new;
+            }
+            Ok(())
+        });
+        if let Err(error) = fired {
+            self.fail(error);
+        }
+        self.settle(node);
         self.hand_on(ops, result);
     }
 

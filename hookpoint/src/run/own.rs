@@ -10,7 +10,10 @@ impl RunState<'_> {
     /// larger, which it would keep alive, or shows a buffer of the model's, such as a KV cache that is
     /// written in place.
     pub(super) fn owned(&self, tensor: &Tensor) -> Result<Tensor> {
-        let copies = is_window(tensor) || self.tree.owns_buffer_of(tensor);
+        let copies = {
+            let (storage, layout) = tensor.storage_and_layout();
+            is_window(&storage, layout) || self.tree.owns_buffer(&storage)
+        };
         Ok(if copies { tensor.force_contiguous()? } else { tensor.clone() })
     }
 }
@@ -27,10 +30,9 @@ impl CacheOptions {
     }
 }
 
-fn is_window(tensor: &Tensor) -> bool {
-    let (storage, layout) = tensor.storage_and_layout();
+fn is_window(storage: &Storage, layout: &Layout) -> bool {
     let count = layout.shape().elem_count();
-    let all = match &*storage {
+    let all = match storage {
         Storage::Cpu(cpu) => elements(cpu),
         // Their length is not public; gaps and offsets give most windows away.
         _ => None,

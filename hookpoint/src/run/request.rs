@@ -40,6 +40,13 @@ impl Action<'_> {
 }
 
 impl Request<'_> {
+    /// Is it to keep whole values, of every call, as they are?
+    pub fn keeps_all(&self) -> bool {
+        let as_is = |options: &CacheOptions| options.device.is_none() && options.dtype.is_none();
+        let whole = self.pattern.index().is_none() && self.pattern.call().is_none();
+        matches!(&self.action, Action::Cache(options) if as_is(options) && whole)
+    }
+
     /// The request as the user wrote it.
     pub fn describe(&self) -> String {
         let verb = match self.action {

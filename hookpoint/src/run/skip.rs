@@ -9,9 +9,10 @@
 
 use candle_core::{DType, Tensor};
 
+use super::dispatch::Wants;
 use super::fire::Replace;
 use super::replacement::{fit, laid_out, Broadcast, Like};
-use super::{Action, PointKey, RunState, Slot32};
+use super::{Action, PointKey, RunState};
 use crate::error::Result;
 use crate::tree::{NodeId, Outline};
 
@@ -60,6 +61,13 @@ impl Lesson {
     }
 }
 
+/// A lesson that a call may become.
+pub(super) struct PendingLesson {
+    node: NodeId,
+    input: Dims,
+    gave: Option<Lesson>,
+}
+
 /// What is known of one module from earlier runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Known {
@@ -92,8 +100,7 @@ impl RunState<'_> {
         if !wants.may_skip || self.scans() {
             return Ok(None);
         }
-        let key = PointKey { node, method: 0, slot: Slot32::Result, part: 0 };
-        let Some(patch) = self.whole_patch(node, key) else { return Ok(None) };
+        let Some(patch) = self.whole_patch(node) else { return Ok(None) };
         let Some(input) = input else { return Ok(None) };
         let fitted = |dims: &[usize], dtype: DType| {
             let like = Like { dims, dtype, device: input.device() };
@@ -112,14 +119,14 @@ impl RunState<'_> {
         };
         self.skipped.borrow_mut().push(Skipped { node, trusted });
         let names = || vec!["out".to_string()];
-        let fired = self.fire(key, &names, &value, Replace::Yes)?;
+        let fired = self.fire(PointKey::output(node), &names, &value, Replace::Yes)?;
         self.settle(node);
         Ok(Some(fired.unwrap_or(value)))
     }
 
     /// The last patch of the whole output that is meant for this call.
-    fn whole_patch(&self, node: NodeId, key: PointKey) -> Option<&Tensor> {
-        let call = self.points.borrow().get(&key).map_or(0, |point| point.calls);
+    fn whole_patch(&self, node: NodeId) -> Option<&Tensor> {
+        let call = self.visits_so_far(node) as usize;
         let requests = self.dispatch.at(node).requests.iter().rev();
         requests.filter_map(|id| self.requests.get(*id as usize)).find_map(|request| {
             let pattern = &request.pattern;
@@ -149,27 +156,55 @@ impl RunState<'_> {
         }
     }
 
-    /// Notes what a module gives for an input.
-    pub(super) fn learn(&self, node: NodeId, input: Option<Dims>, output: &Tensor) {
-        let (Some(input), Some(dims)) = (input, Dims::of(output)) else { return };
+    /// Does a call of this module with one more input teach anything?
+    #[inline]
+    pub(super) fn is_lesson(&self, wants: &Wants) -> bool {
+        wants.output && (self.teaches || wants.may_skip)
+    }
+
+    /// Notes what a module is called with; gives the number of the lesson that this may become.
+    #[cold]
+    pub(super) fn begin_lesson(&self, node: NodeId, input: &Tensor) -> Option<u32> {
+        let input = Dims::of(input)?;
+        let mut lessons = self.lessons.borrow_mut();
+        lessons.push(PendingLesson { node, input, gave: None });
+        Some(lessons.len() as u32 - 1)
+    }
+
+    /// Notes what it gave.
+    #[inline]
+    pub(super) fn end_lesson(&self, lesson: Option<u32>, output: &Tensor) {
+        if let Some(lesson) = lesson {
+            self.note_output(lesson, output);
+        }
+    }
+
+    #[cold]
+    fn note_output(&self, lesson: u32, output: &Tensor) {
+        let Some(dims) = Dims::of(output) else { return };
         let stride = (!output.is_contiguous()).then(|| output.stride().into());
-        let lesson = Lesson { input, output: dims, dtype: output.dtype(), stride };
-        self.lessons.borrow_mut().push((node, Known::Gave(lesson)));
+        if let Some(lesson) = self.lessons.borrow_mut().get_mut(lesson as usize) {
+            let input = lesson.input;
+            lesson.gave = Some(Lesson { input, output: dims, dtype: output.dtype(), stride });
+        }
     }
 
     /// Keeps what this run has shown for later ones. `failed` says whether the model did.
     pub fn keep_lessons(&self, failed: bool) {
+        let skipped = self.skipped.borrow();
+        let betrayed = skipped.iter().filter(|skipped| failed && skipped.trusted);
+        let betrayed = betrayed.map(|skipped| (skipped.node, Known::NotToBeTrusted));
         let mut lessons = self.lessons.take();
-        if failed {
-            let trusted = self.skipped.borrow();
-            let trusted = trusted.iter().filter(|skipped| skipped.trusted);
-            lessons.extend(trusted.map(|skipped| (skipped.node, Known::NotToBeTrusted)));
+        let gave = |lesson: &mut PendingLesson| Some((lesson.node, Known::Gave(lesson.gave.take()?)));
+        let mut known = lessons.iter_mut().filter_map(gave).chain(betrayed).peekable();
+        if !failed {
+            self.dispatch.has_taught();
         }
-        if lessons.is_empty() {
+        if known.peek().is_none() {
             return;
         }
         let mut learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for (node, known) in lessons {
+        for (node, known) in known {
             let Some(number) = self.tree.node(node).map(|node| node.number as usize) else { continue };
             if learned.len() <= number {
                 learned.resize(number + 1, None);

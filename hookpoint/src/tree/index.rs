@@ -5,13 +5,12 @@
 //! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
 
 use std::any::TypeId;
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use candle_core::{Tensor, TensorId};
+use candle_core::{Storage, Tensor, TensorId};
 
 use super::dict::Kind;
+use super::fast::{FastMap, FastSet, Sieve};
 use super::layers;
 use super::registry::{self, MethodInfo};
 use super::visit::{AutoHook, Step, Visitor};
@@ -45,11 +44,15 @@ pub(crate) struct Tree {
     places: FastMap<(usize, TypeId), Places>,
     receivers: FastMap<TypeId, Receiver>,
     parameters: FastMap<TensorId, Places>,
+    /// Tells most other tensors from parameters.
+    parameter_sieve: Sieve,
     /// The buffers that the model owns, and may write to.
     buffers: FastSet<usize>,
+    /// Tells most other buffers from those.
+    buffer_sieve: Sieve,
     modules: u32,
     segments: OnceLock<Vec<Vec<String>>>,
-    names: OnceLock<Vec<Arc<str>>>,
+    names: OnceLock<Arc<[Arc<str>]>>,
     // While walking.
     path: Vec<Step>,
     open: Vec<(NodeId, usize)>,
@@ -135,7 +138,10 @@ impl Tree {
     pub(super) fn parameter(&mut self, tensor: &Tensor) {
         self.boxes.clear();
         let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
-        self.buffers.insert(buffer(tensor));
+        let buffer = buffer(tensor);
+        self.buffers.insert(buffer);
+        self.buffer_sieve.insert(&buffer);
+        self.parameter_sieve.insert(&tensor.id());
         self.parameters.entry(tensor.id()).and_modify(|p| p.push(id)).or_insert(Places::One(id));
     }
 
@@ -182,7 +188,7 @@ impl Tree {
     }
 
     /// The names of all nodes, in order; made when first needed.
-    pub fn names(&self) -> &[Arc<str>] {
+    pub fn names(&self) -> &Arc<[Arc<str>]> {
         self.names.get_or_init(|| {
             (0..self.nodes.len() as NodeId).map(|id| point_name(self.segments(id), "out").into()).collect()
         })
@@ -199,10 +205,13 @@ impl Tree {
         &self,
         address: usize,
         type_id: TypeId,
-        caller: Option<NodeId>,
+        caller: impl FnOnce() -> Option<NodeId>,
         hint: &str,
     ) -> Option<NodeId> {
-        self.choose(self.places.get(&(address, type_id))?.as_slice(), caller, hint)
+        match self.places.get(&(address, type_id))? {
+            Places::One(only) => Some(*only),
+            Places::Many(all) => self.choose(all, caller(), hint),
+        }
     }
 
     /// Is this the node of a module with this address and type?
@@ -214,18 +223,21 @@ impl Tree {
     pub fn module_behind(
         &self,
         receiver: Erased<'_>,
-        caller: Option<NodeId>,
+        caller: impl Fn() -> Option<NodeId>,
         hint: &str,
     ) -> Option<(NodeId, &Receiver)> {
         let entry = self.receivers.get(&receiver.type_id())?;
+        let module = entry.module(receiver)?;
+        if !entry.boxed {
+            return Some((self.module_at(module.address(), module.type_id(), caller, hint)?, entry));
+        }
         // A box is a place of its own, which tells apart what it shares with others.
         for place in [Some(receiver), entry.holder(receiver)].into_iter().flatten() {
-            if let Some(id) = self.module_at(place.address(), place.type_id(), caller, hint) {
+            if let Some(id) = self.module_at(place.address(), place.type_id(), &caller, hint) {
                 return Some((id, entry));
             }
         }
-        let module = entry.module(receiver)?;
-        Some((self.module_at(module.address(), module.type_id(), caller, hint)?, entry))
+        Some((self.module_at(module.address(), module.type_id(), &caller, hint)?, entry))
     }
 
     /// Is this an option of a module that is empty?
@@ -234,13 +246,29 @@ impl Tree {
     }
 
     /// The parameter that this tensor is.
-    pub fn parameter_of(&self, tensor: TensorId, caller: Option<NodeId>, hint: &str) -> Option<NodeId> {
-        self.choose(self.parameters.get(&tensor)?.as_slice(), caller, hint)
+    pub fn parameter_of(
+        &self,
+        tensor: TensorId,
+        caller: impl FnOnce() -> Option<NodeId>,
+        hint: &str,
+    ) -> Option<NodeId> {
+        if !self.parameter_sieve.may_hold(&tensor) {
+            return None;
+        }
+        match self.parameters.get(&tensor)? {
+            Places::One(only) => Some(*only),
+            Places::Many(all) => self.choose(all, caller(), hint),
+        }
     }
 
-    /// Is this tensor a view of one that the model owns, and so may write to later?
-    pub fn owns_buffer_of(&self, tensor: &Tensor) -> bool {
-        !self.buffers.is_empty() && self.buffers.contains(&buffer(tensor))
+    pub fn is_parameter(&self, tensor: TensorId) -> bool {
+        self.parameter_sieve.may_hold(&tensor) && self.parameters.contains_key(&tensor)
+    }
+
+    /// Does the model own this buffer, and so may write to it later?
+    pub fn owns_buffer(&self, storage: &Storage) -> bool {
+        let buffer = std::ptr::from_ref(storage) as usize;
+        self.buffer_sieve.may_hold(&buffer) && self.buffers.contains(&buffer)
     }
 
     /// How wide the output of a module presumably is: as that of the last layer inside it whose width
@@ -257,9 +285,6 @@ impl Tree {
     /// Of several nodes with one identity, the nearest to the caller; of those, the one that the
     /// call names.
     fn choose(&self, candidates: &[NodeId], caller: Option<NodeId>, hint: &str) -> Option<NodeId> {
-        if let [only] = candidates {
-            return Some(*only);
-        }
         let mut around = caller;
         loop {
             let inside = |id: &&NodeId| match around.and_then(|a| Some((a, self.node(a)?))) {
@@ -313,48 +338,4 @@ impl Tree {
 fn buffer(tensor: &Tensor) -> usize {
     let (storage, _) = tensor.storage_and_layout();
     std::ptr::from_ref(&*storage) as usize
-}
-
-/// A map for keys that are already well spread: addresses, type ids, tensor ids.
-pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
-
-type FastSet<K> = HashSet<K, BuildHasherDefault<FastHasher>>;
-
-/// Multiplies and folds; nobody chooses these keys to make them collide.
-#[derive(Default)]
-pub(crate) struct FastHasher(u64);
-
-impl FastHasher {
-    fn mix(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_u128);
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
-    }
-}
-
-impl Hasher for FastHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            for (to, from) in word.iter_mut().zip(chunk) {
-                *to = *from;
-            }
-            self.mix(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u32(&mut self, value: u32) {
-        self.mix(u64::from(value));
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.mix(value);
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.mix(value as u64);
-    }
 }

@@ -2,6 +2,7 @@
 
 mod containers;
 mod dict;
+mod fast;
 mod index;
 mod layers;
 mod leaves;
@@ -14,6 +15,7 @@ pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 
 pub(crate) use dict::Seen;
-pub(crate) use index::{FastMap, Node, NodeId, Tree};
+pub(crate) use fast::FastMap;
+pub(crate) use index::{Node, NodeId, Tree};
 pub(crate) use layers::{outline, Outline};
 pub(crate) use leaves::{ByModule, ByModuleT};

@@ -1,0 +1,96 @@
+//! Look-ups that a run makes at every point.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+/// A map for keys that are already well spread: addresses, type ids, tensor ids.
+pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+
+pub(crate) type FastSet<K> = HashSet<K, BuildHasherDefault<FastHasher>>;
+
+/// Multiplies and folds; nobody chooses these keys to make them collide.
+#[derive(Default)]
+pub(crate) struct FastHasher(u64);
+
+impl FastHasher {
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_u128);
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+impl Hasher for FastHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.mix(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.mix(value);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.mix(value as u64);
+    }
+}
+
+/// Says of most keys that they are not in a set, at the cost of one look. It may take one for another.
+pub(crate) struct Sieve([u64; Self::WORDS]);
+
+impl Sieve {
+    const WORDS: usize = 64;
+
+    /// The word and the bit of a key.
+    fn place(key: &impl Hash) -> (usize, u64) {
+        let mut hasher = FastHasher::default();
+        key.hash(&mut hasher);
+        let hash = hasher.finish();
+        ((hash >> 6) as usize % Self::WORDS, 1 << (hash % 64))
+    }
+
+    pub fn insert(&mut self, key: &impl Hash) {
+        let (word, bit) = Self::place(key);
+        if let Some(word) = self.0.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    #[inline]
+    pub fn may_hold(&self, key: &impl Hash) -> bool {
+        let (word, bit) = Self::place(key);
+        self.0.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
+
+impl Default for Sieve {
+    fn default() -> Self {
+        Self([0; Self::WORDS])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sieve_keeps_what_was_put_in_and_little_else() {
+        let mut sieve = Sieve::default();
+        (0..200usize).for_each(|key| sieve.insert(&key));
+        assert!((0..200usize).all(|key| sieve.may_hold(&key)));
+        let mistaken = (200..10_200usize).filter(|key| sieve.may_hold(key)).count();
+        assert!(mistaken < 1_500, "{mistaken} of 10,000");
+    }
+}
