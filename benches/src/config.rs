@@ -48,4 +48,9 @@ impl Config {
             Config::PatchOne => "patch one",
         }
     }
+
+    /// The name as one word: `cache-all`.
+    pub fn dashed(&self) -> String {
+        self.name().replace(", ", "-").replace(' ', "-")
+    }
 }

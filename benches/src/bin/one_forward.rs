@@ -32,11 +32,10 @@ fn forward(run: &Runner<'_>, warm_up: bool) -> Result<()> {
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let (model, config) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());
-    let dashed = |config: &Config| config.name().replace(", ", "-").replace(' ', "-");
-    let Some(config) = Config::ALL.into_iter().find(|known| dashed(known) == config) else {
+    let Some(config) = Config::ALL.into_iter().find(|known| known.dashed() == config) else {
         bail!(
             "one_forward (tiny | gpt2) ({})",
-            Config::ALL.iter().map(dashed).collect::<Vec<_>>().join(" | ")
+            Config::ALL.iter().map(Config::dashed).collect::<Vec<_>>().join(" | ")
         );
     };
     match model.as_str() {
