@@ -1,14 +1,14 @@
 //! The same model hooked by hand: what the two annotations in `annotated.rs` write for you.
 //!
 //! Read it to understand the macros, not to copy it: `hookpoint::__private` is what generated code
-//! calls, and it changes with the macros. Every step asks `active()` or `live()` first, which is one
-//! load and one branch; where nobody listens, nothing else happens.
+//! calls, and it changes with the macros. Every step first asks whether somebody listens, which is
+//! one load and one branch; where nobody does, nothing else happens.
 
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{embedding, linear, Embedding, Linear, VarBuilder};
 use hookpoint::__private::{
-    active, before_call, bound, inventory, typeid, uses, Before, CallSite, Entered, Erased, ImplInfo,
-    MethodInfo, Owner, Probe, Slot, Uses, ValueOps,
+    active, before_call, bound, inventory, operations_wanted, typeid, uses, Before, CallSite, Entered,
+    Erased, ImplInfo, MethodInfo, Owner, Probe, Slot, Uses, ValueOps,
 };
 use hookpoint::{AutoHook, Visitor};
 
@@ -137,18 +137,13 @@ impl Mlp {
         let mut slot = Slot::new();
         let x = entered.by_ref(0, x, &mut slot);
         // A module whose whole output is replaced does not run.
-        if entered.live() {
-            if let Some(result) = entered.skip(&result_of_a_tensor()) {
-                return result;
-            }
-        }
-        // The original body, where `return` and `?` may leave it at any place.
-        let result = self.body(x);
-        if entered.live() {
-            entered.result(&result_of_a_tensor(), result)
-        } else {
-            result
-        }
+        let mut result = match entered.skipped(result_of_a_tensor) {
+            Some(result) => result,
+            // The original body, where `return` and `?` may leave it at any place.
+            None => self.body(x),
+        };
+        entered.result(result_of_a_tensor, &mut result);
+        result
     }
 
     fn body(&self, x: &Tensor) -> Result<Tensor> {
@@ -157,7 +152,7 @@ impl Mlp {
         let change = call(site!("down"), &self.down, &hidden)?;
         let change = bound(&MLP_FORWARD, CHANGE_VALUE, change);
         // A parameter's point fires on the result of the operation that uses it.
-        let uses = if active() {
+        let uses = if operations_wanted() {
             uses(&[("", Erased::of(&change)), ("scale", Erased::of(&self.scale))])
         } else {
             Uses::NONE
@@ -181,17 +176,12 @@ impl Model {
         let entered = Entered::new(&MODEL_FORWARD, self);
         let mut slot = Slot::new();
         let ids = entered.by_ref(0, ids, &mut slot);
-        if entered.live() {
-            if let Some(result) = entered.skip(&result_of_a_tensor()) {
-                return result;
-            }
-        }
-        let result = self.body(ids);
-        if entered.live() {
-            entered.result(&result_of_a_tensor(), result)
-        } else {
-            result
-        }
+        let mut result = match entered.skipped(result_of_a_tensor) {
+            Some(result) => result,
+            None => self.body(ids),
+        };
+        entered.result(result_of_a_tensor, &mut result);
+        result
     }
 
     fn body(&self, ids: &Tensor) -> Result<Tensor> {
