@@ -174,6 +174,12 @@ pub enum ErrorKind {
         /// How the model failed.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A model did not pass [`check_auto_hook`](crate::check_auto_hook).
+    #[error("{report}")]
+    CheckFailed {
+        /// What was found.
+        report: Box<crate::CheckReport>,
+    },
     /// The operation does not apply here.
     #[error("{message}")]
     Unsupported {

@@ -275,6 +275,12 @@ impl<T> Scan<T> {
         Ok(Self { output, dict, known: finished.known, unknown: finished.unknown })
     }
 
+    /// The output, and the rest.
+    pub(crate) fn split(self) -> (T, Scan<()>) {
+        let Self { output, dict, known, unknown } = self;
+        (output, Scan { output: (), dict, known, unknown })
+    }
+
     /// The modules and parameters that the run did not reach.
     pub fn unreached(&self) -> impl Iterator<Item = &HookEntry> {
         self.dict.iter().filter(|entry| entry.calls() == 0)

@@ -158,6 +158,7 @@ pub mod error;
 pub mod pattern;
 
 mod cache;
+mod check;
 mod device;
 mod hooked;
 mod plan;
@@ -172,6 +173,10 @@ mod value;
 pub mod __private;
 
 pub use cache::{ActivationCache, Activations};
+pub use check::{
+    check_auto_hook, check_auto_hook_mut, check_auto_hook_mut_with, check_auto_hook_with, Check,
+    CheckOptions, CheckReport, Checked, Finding, Outcome, Subject, SubjectMut,
+};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
 pub use error::{Error, ErrorKind, Result};
 pub use hooked::{Hooked, Scan};

@@ -283,7 +283,8 @@ impl At<'_> {
             let (kind, call, type_name) = (self.kind, self.call, self.type_name);
             let ctx = HookCtx { path, kind, call, element, type_name };
             let new = paused(|| hook(&ctx, seen)).map_err(|error| hook_failed(path, error))?;
-            let Some(new) = new else { return Ok(None) };
+            // What is given back as it was stays as it is, in its layout, too.
+            let Some(new) = new.filter(|new| new.id() != seen.id()) else { return Ok(None) };
             let new = fit("what the hook returned", path, &new, &Like::of(seen), Broadcast::No)?;
             Ok::<_, Error>(Some(new.contiguous()?))
         };

@@ -53,10 +53,18 @@ pub(crate) struct Tree {
     modules: u32,
     segments: OnceLock<Vec<Vec<String>>>,
     names: OnceLock<Arc<[Arc<str>]>>,
+    /// What the model computes with, where the walk is to note that.
+    weights: Option<Vec<Weight>>,
     // While walking.
     path: Vec<Step>,
     open: Vec<(NodeId, usize)>,
     boxes: Vec<(usize, TypeId)>,
+}
+
+/// A tensor that the model owns, or that a well-known layer of it does.
+pub(crate) struct Weight {
+    pub name: String,
+    pub tensor: Tensor,
 }
 
 /// Nearly every place belongs to one node.
@@ -89,6 +97,22 @@ impl Tree {
         tree
     }
 
+    /// The tensors that a model computes with: its parameters, and those of the layers that show theirs.
+    pub fn weights_of<M: AutoHook + ?Sized>(model: &M) -> Vec<Weight> {
+        let mut tree = Tree { weights: Some(Vec::new()), ..Tree::default() };
+        model.visit(&mut Visitor::new(&mut tree));
+        tree.weights.unwrap_or_default()
+    }
+
+    fn note_weight(&mut self, inside: &str, tensor: &Tensor) {
+        let Some(weights) = &mut self.weights else { return };
+        let mut steps: Vec<String> = self.path.iter().map(|step| step.text().into_owned()).collect();
+        if !inside.is_empty() {
+            steps.push(inside.to_string());
+        }
+        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone() });
+    }
+
     pub(super) fn push(&mut self, step: Step) {
         self.boxes.clear();
         self.path.push(step);
@@ -109,6 +133,11 @@ impl Tree {
         let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
             node.width = layers::width(place);
+            if self.weights.is_some() {
+                for (name, tensor) in layers::weights(place) {
+                    self.note_weight(name, tensor);
+                }
+            }
         }
         // Values of size zero have no address of their own; only their box tells them apart.
         self.place((place.address(), place.type_id()), id);
@@ -142,6 +171,7 @@ impl Tree {
         self.buffers.insert(buffer);
         self.buffer_sieve.insert(&buffer);
         self.parameter_sieve.insert(&tensor.id());
+        self.note_weight("", tensor);
         self.parameters.entry(tensor.id()).and_modify(|p| p.push(id)).or_insert(Places::One(id));
     }
 

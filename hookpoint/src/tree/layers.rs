@@ -59,6 +59,24 @@ pub(super) fn width(layer: Erased<'_>) -> Option<usize> {
     layer.get::<Embedding>().map(Embedding::hidden_size)
 }
 
+/// The tensors that a well-known layer computes with, by name.
+pub(super) fn weights<'l>(layer: Erased<'l>) -> Vec<(&'static str, &'l Tensor)> {
+    let (weight, bias) = if let Some(layer) = layer.get::<Linear>() {
+        (Some(layer.weight()), layer.bias())
+    } else if let Some(layer) = layer.get::<Embedding>() {
+        (Some(layer.embeddings()), None)
+    } else if let Some(layer) = layer.get::<Conv1d>() {
+        (Some(layer.weight()), layer.bias())
+    } else if let Some(layer) = layer.get::<Conv2d>() {
+        (Some(layer.weight()), layer.bias())
+    } else if let Some(layer) = layer.get::<LayerNorm>() {
+        (Some(layer.weight()), layer.bias())
+    } else {
+        (None, None)
+    };
+    [("weight", weight), ("bias", bias)].into_iter().filter_map(|(name, w)| Some((name, w?))).collect()
+}
+
 fn keeps_shape(layer: Erased<'_>) -> bool {
     let activation = layer.get::<Activation>().map(|activation| *activation != Activation::Swiglu);
     let normalizes = layer.get::<LayerNorm>().is_some()

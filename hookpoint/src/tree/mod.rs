@@ -14,8 +14,8 @@ pub use registry::{hooked_methods, hooked_types, ImplInfo, MethodInfo, Owner, Ty
 pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 
-pub(crate) use dict::Seen;
+pub(crate) use dict::{short_type, Seen};
 pub(crate) use fast::FastMap;
-pub(crate) use index::{Node, NodeId, Tree};
+pub(crate) use index::{Node, NodeId, Tree, Weight};
 pub(crate) use layers::{outline, Outline};
 pub(crate) use leaves::{ByModule, ByModuleT};

@@ -1,0 +1,231 @@
+//! What can be checked, and how it is run.
+
+use std::borrow::{Borrow, BorrowMut};
+
+use candle_core::Tensor;
+
+use super::output::Output;
+use crate::cache::ActivationCache;
+use crate::error::Result;
+use crate::hooked::{Access, Hooked, Scan};
+use crate::plan::{BoxedError, Plan, Run};
+use crate::run::HookCtx;
+use crate::tree::{short_type, AutoHook, HookDict, Kind, Tree, Weight};
+use crate::value::HookValue;
+
+/// What [`check_auto_hook`](super::check_auto_hook) takes: a model, a reference to one, or a [`Hooked`], its own
+/// or a reference.
+pub trait Subject {
+    /// What the closure is given a reference to.
+    type Model: AutoHook;
+    /// How it is held meanwhile.
+    type Held: Borrow<Hooked<Self::Model>>;
+
+    /// Ready to be run.
+    fn into_held(self) -> Self::Held;
+}
+
+impl<M: AutoHook> Subject for M {
+    type Model = M;
+    type Held = Hooked<M>;
+
+    fn into_held(self) -> Hooked<M> {
+        Hooked::new(self)
+    }
+}
+
+impl<'a, M: AutoHook> Subject for &'a Hooked<M> {
+    type Model = M;
+    type Held = &'a Hooked<M>;
+
+    fn into_held(self) -> &'a Hooked<M> {
+        self
+    }
+}
+
+/// What [`check_auto_hook_mut`](super::check_auto_hook_mut) takes: a model, or a `&mut` of a model or of a
+/// [`Hooked`].
+pub trait SubjectMut {
+    /// What the closure is given a `&mut` of.
+    type Model: AutoHook;
+    /// How it is held meanwhile.
+    type Held: BorrowMut<Hooked<Self::Model>>;
+
+    /// Ready to be run.
+    fn into_held(self) -> Self::Held;
+}
+
+impl<M: AutoHook> SubjectMut for M {
+    type Model = M;
+    type Held = Hooked<M>;
+
+    fn into_held(self) -> Hooked<M> {
+        Hooked::new(self)
+    }
+}
+
+impl<'a, M: AutoHook> SubjectMut for &'a mut Hooked<M> {
+    type Model = M;
+    type Held = &'a mut Hooked<M>;
+
+    fn into_held(self) -> &'a mut Hooked<M> {
+        self
+    }
+}
+
+pub(super) type DynHook<'a> = dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a;
+
+/// One request of a run that the check makes; points are given by name.
+#[derive(Clone, Copy)]
+pub(super) enum Ask<'a> {
+    Cache(&'a [String]),
+    Hook(&'a [String], &'a DynHook<'a>),
+    Patch(&'a ActivationCache),
+}
+
+/// Runs the model for the check, which so need not know its type, nor whether it is run by `&` or `&mut`.
+pub(super) trait Driver {
+    fn model_name(&self) -> String;
+    /// The points that the model itself says it has.
+    fn own_dict(&self) -> HookDict;
+    fn hook_dict(&self) -> HookDict;
+    /// Every parameter, and the weights of well-known layers.
+    fn weights(&self) -> Vec<Weight>;
+    /// Modules whose type has no annotated method.
+    fn silent(&self) -> Vec<String>;
+    /// Without a run.
+    fn idle(&mut self) -> Result<Output>;
+    fn scan(&mut self) -> Result<(Output, Scan<()>)>;
+    fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)>;
+}
+
+/// A model that is run by reference.
+pub(super) struct Shared<'a, M, F> {
+    hooked: &'a Hooked<M>,
+    f: F,
+}
+
+impl<'a, M, F> Shared<'a, M, F> {
+    pub fn new(hooked: &'a Hooked<M>, f: F) -> Self {
+        Self { hooked, f }
+    }
+}
+
+impl<M, T, E, F> Driver for Shared<'_, M, F>
+where
+    M: AutoHook,
+    T: HookValue,
+    E: Into<BoxedError>,
+    F: Fn(&M) -> std::result::Result<T, E>,
+{
+    fn model_name(&self) -> String {
+        short_type(std::any::type_name::<M>())
+    }
+
+    fn own_dict(&self) -> HookDict {
+        AutoHook::hook_dict(&**self.hooked)
+    }
+
+    fn hook_dict(&self) -> HookDict {
+        self.hooked.hook_dict()
+    }
+
+    fn weights(&self) -> Vec<Weight> {
+        Tree::weights_of(&**self.hooked)
+    }
+
+    fn silent(&self) -> Vec<String> {
+        silent(&self.hooked.tree())
+    }
+
+    fn idle(&mut self) -> Result<Output> {
+        Output::of(self.hooked.run(&self.f)?)
+    }
+
+    fn scan(&mut self) -> Result<(Output, Scan<()>)> {
+        compared(self.hooked.scan(&self.f)?)
+    }
+
+    fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
+        let Run { output, cache, .. } = asked(self.hooked.plan(), asks)?.run(&self.f)?;
+        Ok((Output::of(output)?, cache))
+    }
+}
+
+/// A model that is run by `&mut`.
+pub(super) struct Exclusive<'a, M, F> {
+    hooked: &'a mut Hooked<M>,
+    f: F,
+}
+
+impl<'a, M, F> Exclusive<'a, M, F> {
+    pub fn new(hooked: &'a mut Hooked<M>, f: F) -> Self {
+        Self { hooked, f }
+    }
+}
+
+impl<M, T, E, F> Driver for Exclusive<'_, M, F>
+where
+    M: AutoHook,
+    T: HookValue,
+    E: Into<BoxedError>,
+    F: FnMut(&mut M) -> std::result::Result<T, E>,
+{
+    fn model_name(&self) -> String {
+        short_type(std::any::type_name::<M>())
+    }
+
+    fn own_dict(&self) -> HookDict {
+        AutoHook::hook_dict(&**self.hooked)
+    }
+
+    fn hook_dict(&self) -> HookDict {
+        self.hooked.hook_dict()
+    }
+
+    fn weights(&self) -> Vec<Weight> {
+        Tree::weights_of(&**self.hooked)
+    }
+
+    fn silent(&self) -> Vec<String> {
+        silent(&self.hooked.tree())
+    }
+
+    fn idle(&mut self) -> Result<Output> {
+        Output::of(self.hooked.run_mut(&mut self.f)?)
+    }
+
+    fn scan(&mut self) -> Result<(Output, Scan<()>)> {
+        compared(self.hooked.scan_mut(&mut self.f)?)
+    }
+
+    fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
+        let Run { output, cache, .. } = asked(self.hooked.plan_mut(), asks)?.run_mut(&mut self.f)?;
+        Ok((Output::of(output)?, cache))
+    }
+}
+
+fn asked<'a, M: AutoHook, H: Access<M>>(
+    mut plan: Plan<'a, M, H>,
+    asks: &[Ask<'a>],
+) -> Result<Plan<'a, M, H>> {
+    for ask in asks {
+        plan = match *ask {
+            Ask::Cache(points) => plan.cache(points)?,
+            Ask::Hook(points, hook) => plan.hook(points, hook)?,
+            Ask::Patch(cache) => plan.patch_all(cache)?,
+        };
+    }
+    Ok(plan)
+}
+
+fn compared<T: HookValue>(scan: Scan<T>) -> Result<(Output, Scan<()>)> {
+    let (output, scan) = scan.split();
+    Ok((Output::of(output)?, scan))
+}
+
+fn silent(tree: &Tree) -> Vec<String> {
+    let nodes = tree.nodes.iter().zip(tree.names());
+    let silent = nodes.filter(|(node, _)| node.kind == Kind::Module && tree.methods(node).is_empty());
+    silent.map(|(_, name)| name.to_string()).collect()
+}
