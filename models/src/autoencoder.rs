@@ -6,6 +6,7 @@
 use candle_core::{DType, Device, Module, Result, Tensor};
 use hookpoint::prelude::*;
 
+use crate::bundled::bundle;
 use crate::init::Init;
 
 /// The sizes of an [`AutoEncoder`], and the seed of its weights.
@@ -95,4 +96,11 @@ impl Module for AutoEncoder {
         let acts = x_cent.broadcast_matmul(&self.w_enc)?.broadcast_add(&self.b_enc)?.relu()?;
         acts.broadcast_matmul(&self.w_dec)?.broadcast_add(&self.b_dec)
     }
+}
+
+bundle! {
+    "autoencoder",
+    model: |device| AutoEncoder::new(&Config { d_mlp: 6, dict_mult: 3, seed: 1 }, device),
+    input: |device| Init::new(2).uniform(4, 6, 1., device),
+    run: |m, x| m.forward(x),
 }

@@ -21,8 +21,13 @@
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 //!
+//! [`bundled`] lists them all, for tests.
+//!
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint.
 
 pub mod autoencoder;
 
+mod bundled;
 mod init;
+
+pub use bundled::{bundled, Bundled};

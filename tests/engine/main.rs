@@ -40,6 +40,8 @@ mod identity;
 /// Models whose forward takes `&mut self`, and that change between runs.
 mod state;
 
+/// `check_auto_hook`: what it finds, and what it lets pass.
+mod check;
 /// Every kind of error, and how it gets out of the middle of candle code.
 mod errors;
 /// Threads, panics, nested runs, memory.

@@ -197,3 +197,56 @@ fn forward_t_is_a_forward() -> Test {
     assert_eq!(numbers(&cache[":in"]), [1.]);
     Ok(())
 }
+
+#[derive(Clone, HookValue)]
+struct Coded {
+    code: Tensor,
+    rest: Tensor,
+}
+
+#[derive(AutoHook)]
+struct Splits {
+    layer: Times,
+}
+
+#[auto_hook]
+impl Splits {
+    fn split(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        Ok((self.layer.forward(x)?, x.clone()))
+    }
+
+    fn named(&self, x: &Tensor) -> Result<Coded> {
+        let (code, rest) = self.split(x)?;
+        Ok(Coded { code, rest })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let Coded { code, rest } = self.named(x)?;
+        let (more, same) = self.forward_twice(&rest)?;
+        (code + more)? + same
+    }
+
+    fn forward_twice(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        Ok(((x * 2.)?, x.clone()))
+    }
+}
+
+/// Whatever a scan shows can be asked for.
+#[test]
+fn every_tensor_of_a_method_that_returns_several_is_a_point() -> Test {
+    let hooked = Hooked::new(Splits { layer: Times(3., Counter::default()) });
+    let x = full(1., &[2]);
+    let scan = hooked.scan(|m| m.forward(&x))?;
+    let names: Vec<String> = scan.dict.keys().map(str::to_string).collect();
+    for name in [":split", ":split.1", ":named", ":named.out.rest", ":forward_twice", ":forward_twice.1"] {
+        assert!(names.iter().any(|known| known == name), "{name} is not in {names:?}");
+        let (_, cache) = hooked.run_with_cache(name, |m| m.forward(&x))?;
+        assert!(keys(&cache).contains(&name), "{name}: {cache:?}");
+    }
+    let run = hooked.plan().patch(":named.out.rest", &full(5., &[2]))?.run(|m| m.forward(&x))?;
+    assert_eq!(numbers(&run.output), [18., 18.]);
+    // A wrong name is still an error before the run.
+    let error = hooked.plan().cache(":named.rset").map(drop).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoMatch { .. }), "{error}");
+    Ok(())
+}

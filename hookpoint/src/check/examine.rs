@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hooked::Scan;
 use crate::run::HookCtx;
 use crate::select::no_match;
-use crate::tree::{HookDict, HookEntry, Kind};
+use crate::tree::{short_type, HookDict, HookEntry, Kind};
 
 /// Checks the model that `driver` runs. Only a model that fails by itself is an error.
 pub(super) fn examine(driver: &mut dyn Driver, options: &CheckOptions) -> Result<CheckReport> {
@@ -102,12 +102,16 @@ type Unusable = String;
 
 impl Examination<'_> {
     fn add(&mut self, check: Check, summary: impl Into<String>, failures: Vec<Finding>, notes: Vec<Finding>) {
-        let outcome = if failures.is_empty() { Outcome::Passed } else { Outcome::Failed };
-        self.report.checks.push(Checked { check, outcome, summary: summary.into(), failures, notes });
+        let (outcome, summary) = match failures.len() {
+            0 => (Outcome::Passed, summary.into()),
+            1 => (Outcome::Failed, "1 failure".to_string()),
+            many => (Outcome::Failed, format!("{many} failures")),
+        };
+        self.report.checks.push(Checked { check, outcome, summary, failures, notes });
     }
 
     fn not_made(&mut self, check: Check, why: &str) {
-        let (summary, failures, notes) = (why.to_string(), Vec::new(), Vec::new());
+        let (summary, failures, notes) = (why.replace('\n', " "), Vec::new(), Vec::new());
         self.report.checks.push(Checked { check, outcome: Outcome::NotMade, summary, failures, notes });
     }
 
@@ -241,6 +245,7 @@ impl Examination<'_> {
 
     fn reached(&mut self, scan: &Scan<()>, points: &Points) {
         let silent = self.driver.silent();
+        let silent: Vec<&HookEntry> = silent.iter().filter_map(|name| scan.dict.get(name)).collect();
         let (mut failures, mut notes) = (Vec::new(), Vec::new());
         for entry in scan.unreached() {
             let name = entry.name();
@@ -254,9 +259,13 @@ impl Examination<'_> {
                     name,
                     "only methods other than `forward` ran: hook their values, `path:method`",
                 ));
-            } else if silent.iter().any(|silent| silent == name) {
-                let remedy =
-                    "its type has no forward code that is annotated: add `#[auto_hook]` to its `impl` blocks";
+            } else if let Some(silent) =
+                silent.iter().find(|silent| entry.segments.starts_with(&silent.segments))
+            {
+                let remedy = format!(
+                    "{} has no forward code that is annotated: add `#[auto_hook]` to its `impl` blocks",
+                    short_type(silent.type_name())
+                );
                 failures.push(Finding::at(name, "is unreachable").remedy(remedy));
             } else {
                 let remedy = match entry.kind() {

@@ -156,7 +156,13 @@ where
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// // Only the first layer runs.
 /// let half = |m: &Mlp| m.up.forward(&x);
-/// assert!(check_auto_hook_with(&model, half, &CheckOptions::new().strict(true)).is_err());
+/// let strict = CheckOptions::new().strict(true);
+/// assert!(check_auto_hook_with(&model, half, &strict).is_err());
+///
+/// let report = check_auto_hook_with(&model, half, &strict.except(["", "down"])?)?;
+/// assert!(report.passed());
+/// // What was left out is said.
+/// assert!(report.notes().any(|(_, note)| note.point() == Some("down")));
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
 #[derive(Clone, Debug)]

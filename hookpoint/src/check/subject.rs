@@ -119,7 +119,7 @@ where
     F: Fn(&M) -> std::result::Result<T, E>,
 {
     fn model_name(&self) -> String {
-        short_type(std::any::type_name::<M>())
+        model_name::<M>()
     }
 
     fn own_dict(&self) -> HookDict {
@@ -172,7 +172,7 @@ where
     F: FnMut(&mut M) -> std::result::Result<T, E>,
 {
     fn model_name(&self) -> String {
-        short_type(std::any::type_name::<M>())
+        model_name::<M>()
     }
 
     fn own_dict(&self) -> HookDict {
@@ -222,6 +222,12 @@ fn asked<'a, M: AutoHook, H: Access<M>>(
 fn compared<T: HookValue>(scan: Scan<T>) -> Result<(Output, Scan<()>)> {
     let (output, scan) = scan.split();
     Ok((Output::of(output)?, scan))
+}
+
+/// The type of a model, or of what a reference to one refers to.
+fn model_name<M>() -> String {
+    let name = short_type(std::any::type_name::<M>());
+    name.trim_start_matches(['&', ' ']).trim_start_matches("mut ").to_string()
 }
 
 fn silent(tree: &Tree) -> Vec<String> {

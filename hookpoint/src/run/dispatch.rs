@@ -97,12 +97,16 @@ impl Meaning {
                 results.push(method.name);
             }
             let rest = written.strip_prefix(method.name).and_then(|rest| rest.strip_prefix('.'));
-            let numbered = rest.is_some_and(|rest| is_part("in", rest) || is_part("out", rest));
+            // A result with several tensors: the second is `encode.1`; `logits` in it is `encode.out.logits`.
+            let is_number = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
+            let is_result = |rest: &str| is_part("out", rest) || is_number(rest);
+            let results = usize::from(rest.is_some_and(is_result));
             if method.is_forward() {
                 meaning.arguments += arguments;
-                meaning.values += values;
+                meaning.values += values + results;
             } else {
-                meaning.methods += arguments + values + usize::from(numbered);
+                let inputs = usize::from(rest.is_some_and(|rest| is_part("in", rest)));
+                meaning.methods += arguments + values + inputs + results;
             }
         }
         let is_forward = |name: &&&str| name.starts_with("forward");

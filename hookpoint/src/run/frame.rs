@@ -323,7 +323,14 @@ impl RunState<'_> {
                 if part == 0 {
                     self.end_lesson(lesson, tensor);
                 }
-                let names = || with_label(names(), part, label);
+                let names = || {
+                    let mut names = with_label(names(), part, label);
+                    // A field is told from a value inside the method by the word `out`.
+                    if !is_call && part > 0 && !label.starts_with(|c: char| c.is_ascii_digit()) {
+                        names.insert(0, format!("{}.out.{label}", method.name));
+                    }
+                    names
+                };
                 if let Some(new) = self.fire(key(part_id(part, label)), &names, tensor, Replace::Yes)? {
                     *tensor = new;
                 }

@@ -1,0 +1,97 @@
+//! The models of this crate as a list, so that one test can check them all.
+
+use candle_core::Device;
+use hookpoint::{CheckOptions, CheckReport, HookDict, Result};
+
+/// A model of this crate with small weights of its own and an input, ready to be checked.
+///
+/// ```
+/// use candle_core::Device;
+/// use hookpoint::CheckOptions;
+///
+/// for model in hookpoint_models::bundled() {
+///     let report = model.check(&Device::Cpu, &CheckOptions::new())?;
+///     assert!(report.passed(), "{}: {report}", model.name());
+/// }
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+pub struct Bundled {
+    #[doc(hidden)]
+    pub name: &'static str,
+    #[doc(hidden)]
+    pub hook_dict: fn(&Device) -> Result<HookDict>,
+    #[doc(hidden)]
+    pub check: fn(&Device, &CheckOptions) -> Result<CheckReport>,
+}
+
+inventory::collect!(Bundled);
+
+impl Bundled {
+    /// What the model is called.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The model's points.
+    pub fn hook_dict(&self, device: &Device) -> Result<HookDict> {
+        (self.hook_dict)(device)
+    }
+
+    /// Checks the model with [`check_auto_hook_with`](hookpoint::check_auto_hook_with).
+    pub fn check(&self, device: &Device, options: &CheckOptions) -> Result<CheckReport> {
+        (self.check)(device, options)
+    }
+}
+
+/// The models of this crate, by name.
+pub fn bundled() -> impl Iterator<Item = &'static Bundled> {
+    let mut all: Vec<&'static Bundled> = inventory::iter::<Bundled>.into_iter().collect();
+    all.sort_by_key(|model| model.name);
+    all.into_iter()
+}
+
+/// Puts a model on the list. Every model file does so once:
+///
+/// ```text
+/// bundle! {
+///     "gpt2",
+///     model: |device| Gpt2::embedded(device),
+///     input: |device| Tensor::new(&[[1u32, 2, 3]], device),
+///     run: |m, ids| m.forward(ids),               // `run mut: ..` where forward takes `&mut self`
+///     except: ["h.*.attn:mask"],                  // optional: points that need not fire or show
+/// }
+/// ```
+macro_rules! bundle {
+    ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
+     run: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
+        bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
+            |model, options| ::hookpoint::check_auto_hook_with(&model, |$m| $run, options));
+    };
+    ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
+     run mut: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
+        bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
+            |model, options| ::hookpoint::check_auto_hook_mut_with(model, |$m| $run, options));
+    };
+    (@submit $name:literal, |$device:ident| $model:expr, |$there:ident| $input:expr, $x:ident,
+     {$($except:expr)?}, |$built:ident, $options:ident| $check:expr) => {
+        ::inventory::submit! {
+            $crate::Bundled {
+                name: $name,
+                hook_dict: |$device| Ok(::hookpoint::AutoHook::hook_dict(&$model?)),
+                check: |device, options| {
+                    let $built = {
+                        let $device = device;
+                        $model?
+                    };
+                    let $x = &{
+                        let $there = device;
+                        $input?
+                    };
+                    let $options = &options.clone()$(.except($except)?)?;
+                    $check
+                },
+            }
+        }
+    };
+}
+pub(crate) use bundle;
