@@ -13,8 +13,6 @@ mod cache;
 mod dict;
 /// Caches in files.
 mod files;
-/// What nice_hooks' own tests pin: keys and their order, indices, chains of hooks.
-mod nice_hooks;
 /// What is cached owns its memory.
 mod ownership;
 /// What a pattern selects in a model, and what happens when it selects nothing.

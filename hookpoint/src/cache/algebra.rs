@@ -1,5 +1,6 @@
 //! Caches as values: parts, sums, differences, other devices and dtypes.
 
+use std::collections::HashMap;
 use std::ops::{Add, Sub};
 
 use candle_core::{DType, Device, Tensor};
@@ -95,8 +96,16 @@ impl ActivationCache {
         f: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
     ) -> Result<Self> {
         let mut result = Self::new();
+        // Names that were inserted by hand may be spelled as other libraries do.
+        let canonical = std::cell::OnceCell::new();
+        let respelled = |name: &str| {
+            let all: &HashMap<String, &Entry> = canonical.get_or_init(|| {
+                other.entries().iter().map(|entry| (canonical_name(&entry.name), entry)).collect()
+            });
+            all.get(&canonical_name(name)).copied()
+        };
         for entry in self.entries() {
-            let Some(theirs) = other.exact(&entry.name) else { continue };
+            let Some(theirs) = other.exact(&entry.name).or_else(|| respelled(&entry.name)) else { continue };
             for a in &entry.calls {
                 let Some(b) = theirs.calls.iter().find(|b| b.number == a.number) else { continue };
                 if a.tensor.dims() != b.tensor.dims() {
@@ -112,6 +121,11 @@ impl ActivationCache {
         }
         Ok(result)
     }
+}
+
+/// A name as this library spells it: `fc1` for `fc1.hook_point`.
+fn canonical_name(name: &str) -> String {
+    name.parse::<Pattern>().map_or_else(|_| name.to_string(), |pattern| pattern.to_string())
 }
 
 fn different(name: &str, what: &str, expected: &Tensor, found: &Tensor, remedy: &str) -> Error {
