@@ -10,5 +10,6 @@ mod tensors;
 
 mod auto_hookpoint;
 mod auto_hookpoint_faults;
+mod coming_from;
 mod nice_hooks;
 mod nice_hooks_faults;

@@ -1,5 +1,6 @@
-//! Tests that need more than one crate of the workspace. The library itself is empty: what is here is in
-//! the test targets of the manifest, each of which says in its first lines what it checks.
+//! Tests that need more than one crate of the workspace. What is here is in the test targets of the
+//! manifest, each of which says in its first lines what it checks. The library itself holds what the code in
+//! the pages under `docs` needs, and compiles that code.
 //!
 //! Tests that compute something take their device from `HOOKPOINT_DEVICE`, so that the same tests run on
 //! a GPU:
@@ -12,3 +13,10 @@
 //! assert!(x.device().same_device(&device));
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
+
+pub mod example;
+
+/// Compiles and runs the code of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-from.md")]
+pub struct ComingFrom;

@@ -154,15 +154,25 @@ where
 /// use hookpoint::{check_auto_hook_with, CheckOptions};
 ///
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// // Only the first layer runs.
-/// let half = |m: &Mlp| m.up.forward(&x);
-/// let strict = CheckOptions::new().strict(true);
-/// assert!(check_auto_hook_with(&model, half, &strict).is_err());
+/// #[derive(AutoHook)]
+/// struct Half { up: Linear, spare: Linear }
 ///
-/// let report = check_auto_hook_with(&model, half, &strict.except(["", "down"])?)?;
+/// #[auto_hook]
+/// impl Half {
+///     fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+///         self.up.forward(x)
+///     }
+/// }
+///
+/// let Mlp { up, down } = model.into_inner();
+/// let half = Half { up, spare: down };
+/// let strict = CheckOptions::new().strict(true);
+/// assert!(check_auto_hook_with(&half, |m| m.forward(&x), &strict).is_err());
+///
+/// let report = check_auto_hook_with(&half, |m| m.forward(&x), &strict.except("spare")?)?;
 /// assert!(report.passed());
 /// // What was left out is said.
-/// assert!(report.notes().any(|(_, note)| note.point() == Some("down")));
+/// assert!(report.notes().any(|(_, note)| note.point() == Some("spare")));
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
 #[derive(Clone, Debug)]
