@@ -123,7 +123,7 @@ pub mod map {
         "part.layer",
         "part:sorted.x",
         "part:sorted",
-        "part:sorted.b",
+        "part:sorted.out.b",
         "part",
         "part:out.b",
         ":r.0",
