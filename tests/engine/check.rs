@@ -528,3 +528,51 @@ fn every_bundled_model_passes() -> Test {
     assert_eq!(names.len(), hookpoint_models::bundled().count(), "two models have one name");
     Ok(())
 }
+
+/// Attention with a causal mask of minus infinity, which is an argument of every layer.
+#[derive(AutoHook)]
+struct Causal {
+    embed: Embedding,
+    norms: Vec<LayerNorm>,
+    qkv: Vec<Linear>,
+}
+
+#[auto_hook]
+impl Causal {
+    fn attend(&self, layer: usize, x: &Tensor, mask: &Tensor) -> Result<Tensor> {
+        let qkv = self.qkv[layer].forward(&self.norms[layer].forward(x)?)?;
+        let q = qkv.narrow(2, 0, 4)?.contiguous()?;
+        let k = qkv.narrow(2, 4, 4)?;
+        let v = qkv.narrow(2, 8, 4)?.contiguous()?;
+        let scores = q.matmul(&k.t()?.contiguous()?)?;
+        let pattern = candle_nn::ops::softmax_last_dim(&scores.broadcast_add(mask)?)?;
+        pattern.matmul(&v)
+    }
+
+    fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        let pos = ids.dim(1)?;
+        let future = |i: usize| (0..pos).map(move |j| if j > i { f32::NEG_INFINITY } else { 0. });
+        let mask: Vec<f32> = (0..pos).flat_map(future).collect();
+        let mask = Tensor::from_vec(mask, (pos, pos), ids.device())?;
+        let mut x = self.embed.forward(ids)?;
+        for layer in 0..self.qkv.len() {
+            x = (&x + self.attend(layer, &x, &mask)?)?;
+        }
+        Ok(x)
+    }
+}
+
+#[test]
+fn causal_masks_and_layer_norms_do_not_raise_false_alarms() -> Test {
+    let model = Causal {
+        embed: Embedding::new(wave(1, &[6, 4]), 4),
+        norms: (0..2).map(|n| LayerNorm::new(wave(n + 2, &[4]), wave(n + 4, &[4]), 1e-5)).collect(),
+        qkv: (0..2).map(|n| linear(n + 6, 4, 12)).collect(),
+    };
+    let ids = Tensor::new(&[[3u32, 1, 4, 1], [5, 0, 2, 2]], &device())?;
+    let report = check_auto_hook(&model, |m| m.forward(&ids), true)?;
+    // Everything but the ids is a float, and was changed.
+    let effects = report.check(Check::Effects).expect("it is always made");
+    assert!(effects.notes().iter().all(|note| !note.problem().contains("not checked")), "{report}");
+    Ok(())
+}

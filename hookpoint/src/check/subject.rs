@@ -231,7 +231,7 @@ fn model_name<M>() -> String {
 }
 
 fn silent(tree: &Tree) -> Vec<String> {
-    let nodes = tree.nodes.iter().zip(tree.names());
+    let nodes = tree.nodes.iter().zip(tree.names().iter());
     let silent = nodes.filter(|(node, _)| node.kind == Kind::Module && tree.methods(node).is_empty());
     silent.map(|(_, name)| name.to_string()).collect()
 }
