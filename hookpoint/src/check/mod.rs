@@ -1,8 +1,9 @@
 //! The self-test of a hooked model: does every point work, and is nothing changed where nobody asked?
 //!
-//! `subject` runs the model for the check, `examine` is the order of the checks, `names` and `points`
-//! are checks that need more than a few lines, `output` compares, `report` prints.
+//! `subject` runs the model for the check, `examine` is the order of the checks, `names`, `changes` and
+//! `points` are those that need more than a few lines, `output` compares, `report` prints.
 
+mod changes;
 mod examine;
 mod names;
 mod output;
