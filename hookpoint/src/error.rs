@@ -156,6 +156,51 @@ pub enum ErrorKind {
         /// What differs.
         change: String,
     },
+    /// A tracker has nothing of a point.
+    #[error(
+        "the tracker has nothing of {} after {steps} steps that it took{}",
+        quoted(point),
+        nearest_points(nearest)
+    )]
+    NotTracked {
+        /// The point asked for.
+        point: String,
+        /// The points that come closest.
+        nearest: Vec<String>,
+        /// How many steps it took.
+        steps: usize,
+    },
+    /// No registered hook is the one that is meant.
+    #[error("no registered hook {what} {}{}", quoted(name), nearest_points(nearest))]
+    UnknownHook {
+        /// How it was meant, as in "is called".
+        what: String,
+        /// The id, name, path or filter that was asked for.
+        name: String,
+        /// What comes closest.
+        nearest: Vec<String>,
+    },
+    /// The hook of a handle is no longer there.
+    #[error("the hook `{id}` {how}\n  {remedy}")]
+    HookGone {
+        /// The hook's id.
+        id: String,
+        /// How it went.
+        how: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The patterns of one hook select a point twice.
+    #[error(
+        "the hook `{hook}` would be at {} twice\n  name each point once, or register another hook",
+        quoted(point)
+    )]
+    DuplicateHook {
+        /// The hook's name.
+        hook: String,
+        /// The point.
+        point: String,
+    },
     /// A hook returned an error.
     #[error("the hook at {} failed: {source}", quoted(point))]
     Hook {

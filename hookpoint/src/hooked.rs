@@ -8,8 +8,9 @@ use candle_core::Tensor;
 
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
+use crate::manager::HookManager;
 use crate::plan::{execute, Asked, BoxedError, Plan};
-use crate::run::{Dispatch, Finished, HookCtx, Learned, Mode, SeenCall};
+use crate::run::{Dispatch, Finished, HookCtx, Learned, Mode, Request, SeenCall};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
 
@@ -40,15 +41,17 @@ pub struct Hooked<M> {
     /// The index of the model, made when first needed and dropped when the model may have changed.
     tree: Mutex<Option<Arc<Tree>>>,
     learned: Learned,
+    manager: HookManager,
 }
 
 impl<M: AutoHook> Hooked<M> {
     /// Takes a model, or a reference to one.
     pub fn new(model: M) -> Self {
-        Self { model: Box::new(model), tree: Mutex::default(), learned: Learned::default() }
+        let (tree, learned, manager) = Default::default();
+        Self { model: Box::new(model), tree, learned, manager }
     }
 
-    /// Gives the model back.
+    /// Gives the model back. Registered hooks are dropped.
     pub fn into_inner(self) -> M {
         *self.model
     }
@@ -56,6 +59,22 @@ impl<M: AutoHook> Hooked<M> {
     /// The points of the model: its modules and parameters by path.
     pub fn hook_dict(&self) -> HookDict {
         HookDict::of_tree(&self.tree())
+    }
+
+    /// The hooks that stay on this model from run to run.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let double = model.manager().register_forward_hook("double", "down", |_, x| Ok(Some((x * 2.)?)))?;
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[2., 0.]]);
+    /// double.deactivate()?;
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn manager(&self) -> &HookManager {
+        self.manager.follow(self.tree());
+        &self.manager
     }
 
     /// Starts a plan: what is to be done during runs of this model.
@@ -68,12 +87,15 @@ impl<M: AutoHook> Hooked<M> {
         Plan::new(self)
     }
 
-    /// Runs the model without hooks. Errors that candle code carried come out as what they were.
+    /// Runs the model with its registered hooks, if it has any. Errors that candle code carried come out as what they were.
     pub fn run<T, E, F>(&self, f: F) -> Result<T>
     where
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        if self.manager.has_active() {
+            return Ok(self.plan().run(f)?.output);
+        }
         f(&self.model).map_err(|error| Error::from_boxed(error.into()))
     }
 
@@ -83,6 +105,9 @@ impl<M: AutoHook> Hooked<M> {
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        if self.manager.has_active() {
+            return Ok(self.plan_mut().run_mut(f)?.output);
+        }
         f(self.parts_mut().0).map_err(|error| Error::from_boxed(error.into()))
     }
 
@@ -143,8 +168,10 @@ impl<M: AutoHook> Hooked<M> {
         E: Into<BoxedError>,
     {
         let tree = self.tree();
-        let dispatch = Dispatch::new(&tree, &[]);
-        let asked = Asked { tree: &tree, requests: &[], dispatch: &dispatch };
+        let requests = self.registered(&tree)?;
+        let dispatch = Dispatch::new(&tree, &requests);
+        let asked =
+            Asked { tree: &tree, requests: &requests, registered: requests.len(), dispatch: &dispatch };
         let finished = execute(&asked, Mode::Scan, &self.learned, || f(&self.model))?;
         Scan::new(&tree, &dispatch, finished)
     }
@@ -156,11 +183,18 @@ impl<M: AutoHook> Hooked<M> {
         E: Into<BoxedError>,
     {
         let tree = self.tree();
-        let dispatch = Dispatch::new(&tree, &[]);
+        let requests = self.registered(&tree)?;
+        let dispatch = Dispatch::new(&tree, &requests);
         let (model, learned) = self.parts_mut();
-        let asked = Asked { tree: &tree, requests: &[], dispatch: &dispatch };
+        let asked =
+            Asked { tree: &tree, requests: &requests, registered: requests.len(), dispatch: &dispatch };
         let finished = execute(&asked, Mode::Scan, learned, || f(model))?;
         Scan::new(&tree, &dispatch, finished)
+    }
+
+    /// The registered hooks that act in a run that begins now.
+    fn registered<'a>(&self, tree: &Arc<Tree>) -> Result<Vec<Request<'a>>> {
+        Ok(self.manager.acting(tree)?.map_or(Vec::new(), |acting| acting.requests()))
     }
 
     pub(crate) fn tree(&self) -> Arc<Tree> {
@@ -210,6 +244,7 @@ pub(crate) mod sealed {
         fn tree(&self) -> Arc<Tree>;
         #[allow(private_interfaces)]
         fn learned(&self) -> &Learned;
+        fn hooks(&self) -> &HookManager;
     }
 }
 
@@ -227,6 +262,9 @@ macro_rules! access {
             #[allow(private_interfaces)]
             fn learned(&self) -> &Learned {
                 &self.learned
+            }
+            fn hooks(&self) -> &HookManager {
+                &self.manager
             }
         }
     )* };

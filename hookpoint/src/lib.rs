@@ -161,10 +161,12 @@ mod cache;
 mod check;
 mod device;
 mod hooked;
+mod manager;
 mod plan;
 mod raw;
 mod run;
 mod select;
+mod tracker;
 mod tree;
 mod value;
 
@@ -181,10 +183,14 @@ pub use device::{device, device_from_env, DEVICE_VARIABLE};
 pub use error::{Error, ErrorKind, Result};
 pub use hooked::{Hooked, Scan};
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
+pub use manager::{
+    HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, NewHook,
+};
 pub use pattern::{Index, Pattern};
 pub use plan::{Plan, Run};
-pub use run::{CacheOptions, HookCtx};
+pub use run::{CacheOptions, CallView, HookCtx};
 pub use select::IntoPatterns;
+pub use tracker::{Keep, Over, Stats, Tracker};
 pub use tree::{
     hooked_methods, hooked_types, AutoHook, HookDict, HookEntry, ImplInfo, Kind, MethodInfo, Owner, TypeInfo,
     Visitor,

@@ -2,7 +2,7 @@
 
 mod finish;
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,10 +11,14 @@ use candle_core::Tensor;
 use crate::cache::{ActivationCache, Activations};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooked::{Access, Hooked};
+use crate::manager::Stamp;
 use crate::pattern::Pattern;
-use crate::run::{select_nodes, Action, CacheOptions, Dispatch, Finished, HookCtx, Mode, Request};
+use crate::run::{
+    modules_only, select_nodes, Action, CacheOptions, CallView, Dispatch, Finished, HookCtx, Mode, Request,
+    When,
+};
 use crate::select::IntoPatterns;
-use crate::tree::{AutoHook, Tree};
+use crate::tree::{AutoHook, NodeId, Tree};
 use finish::{collected, finished_run};
 pub(crate) use finish::{execute, Asked};
 
@@ -59,7 +63,7 @@ pub struct Plan<'a, M, H = &'a Hooked<M>> {
     tree: Arc<Tree>,
     requests: Vec<Request<'a>>,
     allow_unfired: bool,
-    dispatch: OnceCell<Dispatch>,
+    prepared: RefCell<Option<Rc<Prepared<'a>>>>,
     of: std::marker::PhantomData<&'a M>,
 }
 
@@ -92,13 +96,13 @@ impl<T> Run<T> {
 impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     pub(crate) fn new(hooked: H) -> Self {
         let tree = hooked.tree();
-        let (requests, dispatch, of) = (Vec::new(), OnceCell::new(), std::marker::PhantomData);
-        Self { hooked, tree, requests, allow_unfired: false, dispatch, of }
+        let (requests, prepared, of) = (Vec::new(), RefCell::default(), std::marker::PhantomData);
+        Self { hooked, tree, requests, allow_unfired: false, prepared, of }
     }
 
     fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
-        let nodes = select_nodes(&self.tree, &pattern)?;
-        self.dispatch.take();
+        let nodes = selected(&self.tree, &pattern, &action)?;
+        self.prepared.take();
         self.requests.push(Request { pattern, action, nodes });
         Ok(())
     }
@@ -145,6 +149,59 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let hook: crate::run::HookFn<'a> = Rc::new(hook);
         for pattern in patterns.into_patterns()? {
             self.request(pattern, Action::Hook(hook.clone()))?;
+        }
+        Ok(self)
+    }
+
+    /// Calls `hook` after every call of the selected modules, with all tensors that went in and all that came
+    /// out. It may return as many tensors as came out, which take their places and must have their shapes;
+    /// those that it returns as they were stay, and so do all with `None`.
+    ///
+    /// Hooks of calls and hooks of single values act in the order in which they were added. A pattern
+    /// with a value or an index is an error; parameters that it selects besides modules are left out. A call
+    /// that fails, or that gives no tensor, is not shown.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let plan = model.plan().hook_call("*", |_, call| {
+    ///     Ok(Some(vec![(&call.outputs[0] + &call.inputs[0])?]))
+    /// })?;
+    /// assert_eq!(plan.run(|m| m.forward(&x))?.output.to_vec2::<f32>()?, [[4., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_call<F>(self, patterns: impl IntoPatterns, hook: F) -> Result<Self>
+    where
+        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + 'a,
+    {
+        self.call_hook(When::After, patterns, Rc::new(hook))
+    }
+
+    /// Calls `hook` before every call of the selected modules, with all tensors that go in. It may return
+    /// as many, which take their places, as in [`hook_call`](Self::hook_call).
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let plan = model.plan().hook_call_inputs("down", |_, call| Ok(Some(vec![(&call.inputs[0] + 5.)?])))?;
+    /// assert_eq!(plan.run(|m| m.forward(&x))?.output.to_vec2::<f32>()?, [[6., 5.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_call_inputs<F>(self, patterns: impl IntoPatterns, hook: F) -> Result<Self>
+    where
+        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + 'a,
+    {
+        self.call_hook(When::Before, patterns, Rc::new(hook))
+    }
+
+    fn call_hook(
+        mut self,
+        when: When,
+        patterns: impl IntoPatterns,
+        hook: crate::run::CallHookFn<'a>,
+    ) -> Result<Self> {
+        for pattern in patterns.into_patterns()? {
+            self.request(pattern, Action::Call(when, hook.clone()))?;
         }
         Ok(self)
     }
@@ -201,8 +258,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        let finished = self.go(Mode::Whole, || f(self.hooked.model()))?;
-        finished_run(&self.asked(), self.allow_unfired, finished)
+        let (prepared, finished) = self.go(Mode::Whole, || f(self.hooked.model()))?;
+        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
@@ -230,33 +287,51 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         check_collects(&self.requests)?;
-        let (output, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        collected(&self.asked(), self.allow_unfired, (output, finished))
+        let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
+        collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
-    fn asked(&self) -> Asked<'_> {
-        let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
-        Asked { tree: &self.tree, requests: &self.requests, dispatch }
+    /// The plan's requests behind the hooks that are registered and active now.
+    fn prepared(&self) -> Result<Rc<Prepared<'a>>> {
+        let acting = self.hooked.hooks().acting(&self.tree)?;
+        let stamp = acting.as_ref().map(|acting| acting.stamp.clone());
+        let mut kept = self.prepared.borrow_mut();
+        if let Some(prepared) = kept.as_ref().filter(|prepared| prepared.stamp == stamp) {
+            return Ok(prepared.clone());
+        }
+        let mut registered = acting.map_or(Vec::new(), |acting| acting.requests());
+        let count = registered.len();
+        let merged = (count > 0).then(|| {
+            registered.extend(self.requests.iter().cloned());
+            registered
+        });
+        let dispatch = Dispatch::new(&self.tree, merged.as_ref().unwrap_or(&self.requests));
+        let prepared = Rc::new(Prepared { stamp, registered: count, merged, dispatch });
+        *kept = Some(prepared.clone());
+        Ok(prepared)
     }
 
     fn go<T, E: Into<BoxedError>>(
         &self,
         mode: Mode,
         f: impl FnOnce() -> std::result::Result<T, E>,
-    ) -> Result<(Option<T>, Finished)> {
-        execute(&self.asked(), mode, self.hooked.learned(), f)
+    ) -> Result<(Rc<Prepared<'a>>, (Option<T>, Finished))> {
+        let prepared = self.prepared()?;
+        let asked = prepared.asked(&self.tree, &self.requests);
+        let finished = execute(&asked, mode, self.hooked.learned(), f)?;
+        Ok((prepared, finished))
     }
 }
 
-impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
+impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
     /// As [`run`](Self::run), for models whose forward takes `&mut self`.
     pub fn run_mut<T, E, F>(&mut self, f: F) -> Result<Run<T>>
     where
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        let finished = self.go_mut(Mode::Whole, f)?;
-        finished_run(&self.asked(), self.allow_unfired, finished)
+        let (prepared, finished) = self.go_mut(Mode::Whole, f)?;
+        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
     /// As [`collect`](Self::collect), for models whose forward takes `&mut self`.
@@ -266,20 +341,21 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         check_collects(&self.requests)?;
-        let (output, finished) = self.go_mut(Mode::UntilCollected, f)?;
-        collected(&self.asked(), self.allow_unfired, (output, finished))
+        let (prepared, finished) = self.go_mut(Mode::UntilCollected, f)?;
+        collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
-    fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<(Option<T>, Finished)>
+    fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<(Rc<Prepared<'a>>, (Option<T>, Finished))>
     where
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
         self.follow_model()?;
-        let dispatch = self.dispatch.get_or_init(|| Dispatch::new(&self.tree, &self.requests));
-        let asked = Asked { tree: &self.tree, requests: &self.requests, dispatch };
+        let prepared = self.prepared()?;
+        let asked = prepared.asked(&self.tree, &self.requests);
         let (model, learned) = self.hooked.parts_mut();
-        execute(&asked, mode, learned, || f(model))
+        let finished = execute(&asked, mode, learned, || f(model))?;
+        Ok((prepared, finished))
     }
 
     /// The last run may have changed the model. State that came or went is followed; other modules
@@ -291,11 +367,36 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         }
         self.tree.same_modules(&tree).map_err(|change| Error::from(ErrorKind::ModelChanged { change }))?;
         for request in &mut self.requests {
-            request.nodes = select_nodes(&tree, &request.pattern)?;
+            request.nodes = selected(&tree, &request.pattern, &request.action)?;
         }
-        self.dispatch.take();
+        self.prepared.take();
         self.tree = tree;
         Ok(())
+    }
+}
+
+/// What a run needs, made once and used again until registered hooks change.
+struct Prepared<'a> {
+    /// The registered hooks that act; none where there are none.
+    stamp: Option<Stamp>,
+    /// How many requests are theirs: the first ones.
+    registered: usize,
+    /// Theirs and the plan's, where there are some of theirs.
+    merged: Option<Vec<Request<'a>>>,
+    dispatch: Dispatch,
+}
+
+impl<'a> Prepared<'a> {
+    fn asked<'p>(&'p self, tree: &'p Tree, own: &'p [Request<'a>]) -> Asked<'p> {
+        let requests = self.merged.as_deref().unwrap_or(own);
+        Asked { tree, requests, registered: self.registered, dispatch: &self.dispatch }
+    }
+}
+
+fn selected(tree: &Tree, pattern: &Pattern, action: &Action<'_>) -> Result<Vec<NodeId>> {
+    match action {
+        Action::Call(..) => modules_only(tree, pattern),
+        _ => select_nodes(tree, pattern),
     }
 }
 

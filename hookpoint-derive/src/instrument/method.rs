@@ -10,6 +10,7 @@
 //! fn forward(&self, x: &Tensor) -> Result<Tensor> {
 //!     static METHOD: MethodInfo = MethodInfo { name: "forward", args: &["x"], .. };
 //!     let entered = Entered::new(&METHOD, &*self);
+//!     if entered.wants_preview() { entered.preview(&[(0, Erased::of(&x))]); }
 //!     let mut slot = Slot::new();
 //!     let x = entered.by_ref(0, x, &mut slot);
 //!     let ops = || ValueOps::<Result<Tensor>> { .. };
@@ -20,6 +21,8 @@
 //!     if entered.live() { entered.result(&ops(), result) } else { result }
 //! }
 //! ```
+//! `preview` shows all arguments of a `forward*` at once, for hooks that want them so.
+//!
 //! A method that returns a reference, or something with a lifetime, is entered but not wrapped: its
 //! result is passed on as it is.
 
@@ -89,6 +92,7 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
     let (entered, ops, output) = (local("__entered"), local("__ops"), local("__output"));
     let this = receiver(&function.sig);
     let description = info.info(krate);
+    let preview = preview(&arguments.shown, &info.name, krate, &entered);
     let shown = arguments.shown.iter().map(|argument| argument.tokens(krate, &entered));
     // The braces stay the user's: their edition decides when temporaries of the last expression end.
     let brace = function.block.brace_token;
@@ -97,6 +101,7 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
     let outer = quote! {
         static #method: #krate::__private::MethodInfo = #description;
         let #entered = #krate::__private::Entered::new(&#method, #this);
+        #preview
         #(#shown)*
     };
     let inner = match wrapped {
@@ -244,6 +249,21 @@ impl Arguments {
         }
         Arguments { names, shown }
     }
+}
+
+/// Shows all arguments of a call of the module at once.
+fn preview(shown: &[Shown], method: &str, krate: &TokenStream, entered: &Ident) -> Option<TokenStream> {
+    if shown.is_empty() || !method.starts_with("forward") {
+        return None;
+    }
+    let arguments = shown.iter().map(|Shown { number, name, how, .. }| {
+        let value = match how {
+            How::LookThrough => quote!(&*#name),
+            How::Reference | How::Optional | How::Value | How::Look => quote!(&#name),
+        };
+        quote!((#number, #krate::__private::Erased::of(#value)))
+    });
+    Some(quote!(if #entered.wants_preview() { #entered.preview(&[#(#arguments),*]); }))
 }
 
 fn how(ty: &Type, wrapped: bool) -> Option<How> {

@@ -168,6 +168,12 @@ impl Pattern {
         Pattern { call: None, ..self.clone() }
     }
 
+    /// The same pattern for another value.
+    pub(crate) fn with_value(&self, value: &str) -> Result<Pattern> {
+        let Pattern { value, .. } = format!(":{value}").parse()?;
+        Ok(Pattern { value, ..self.clone() })
+    }
+
     /// The segments of the one path that is selected, unescaped; `None` if the path has a wildcard or
     /// alternatives.
     ///

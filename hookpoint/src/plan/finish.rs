@@ -12,7 +12,17 @@ use crate::tree::{Kind, Node, Tree};
 pub(crate) struct Asked<'a> {
     pub tree: &'a Tree,
     pub requests: &'a [Request<'a>],
+    /// How many of the requests, the first ones, are registered hooks. Whether they fire is not the plan's
+    /// business.
+    pub registered: usize,
     pub dispatch: &'a Dispatch,
+}
+
+impl<'a> Asked<'a> {
+    /// The requests of the plan itself.
+    fn own(&self) -> &'a [Request<'a>] {
+        self.requests.get(self.registered..).unwrap_or_default()
+    }
 }
 
 /// Runs `f` with the requests in force on this thread.
@@ -22,12 +32,13 @@ pub(crate) fn execute<T, E: Into<BoxedError>>(
     learned: &Learned,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
-    let Asked { tree, requests, dispatch } = *asked;
+    let Asked { tree, requests, dispatch, registered } = *asked;
     let state = RunState::new(tree, dispatch, requests, mode, learned);
     let result = with_run(&state, f);
     let stopped = state.is_stopped();
     state.keep_lessons(result.is_err() && !stopped);
-    let (error, finished) = state.into_error();
+    let (error, mut finished) = state.into_error();
+    finished.fired.drain(..registered.min(finished.fired.len()));
     match (error, result) {
         // What the run itself found wrong says more than what the model made of it.
         (Some(error), _) => Err(error),
@@ -59,7 +70,7 @@ pub(super) fn finished_run<T>(
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
     let skipped = finished.skipped.iter().map(|skipped| asked.tree.name(skipped.node)).collect();
     asked.dispatch.give_scratch(finished.scratch);
-    let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.requests));
+    let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.own()));
     Ok(Run { output, cache: ActivationCache::of(finished.kept), requests, fired, skipped })
 }
 
@@ -82,7 +93,7 @@ enum Ended {
 }
 
 fn check_fired(asked: &Asked<'_>, allow_unfired: bool, finished: &Finished, ended: Ended) -> Result<()> {
-    let mut unfired = asked.requests.iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
+    let mut unfired = asked.own().iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
     let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) else { return Ok(()) };
     let call = request.pattern.call();
     let name = |id: &u32| {

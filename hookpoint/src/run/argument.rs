@@ -30,6 +30,9 @@ impl RunState<'_> {
         value: Erased<'_>,
         replace: Replace,
     ) -> Result<Option<Tensor>> {
+        if let Some(new) = self.decided_argument(depth, number, replace) {
+            return new;
+        }
         let Some(tensor) = value.tensor() else {
             if holds_tensors(value.type_id()) {
                 self.next_input(depth);
@@ -44,6 +47,9 @@ impl RunState<'_> {
     }
 
     pub(super) fn argument_value(&self, depth: usize, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
+        if self.decided_value(depth, number, &mut value)? {
+            return Ok(());
+        }
         if let Some(tensor) = value.get_mut::<Tensor>() {
             let input = self.next_input(depth);
             if let Some(at) = self.argument_point(depth, number, input, tensor) {
@@ -97,16 +103,16 @@ impl RunState<'_> {
 }
 
 /// An argument of the method that is being executed.
-struct Argument {
-    key: PointKey,
-    method: &'static MethodInfo,
-    number: u32,
-    input: u32,
-    is_call: bool,
+pub(super) struct Argument {
+    pub key: PointKey,
+    pub method: &'static MethodInfo,
+    pub number: u32,
+    pub input: u32,
+    pub is_call: bool,
 }
 
 impl Argument {
-    fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let own = self.method.args.get(self.number as usize).filter(|name| !name.is_empty());
         let numbered = match self.input {
             0 => "in".to_string(),
@@ -121,7 +127,7 @@ impl Argument {
 
     /// The names of a part of the argument. The second part of the first input is `in.0.1`: the second
     /// input is `in.1`.
-    fn part_names(&self, part: u32, label: &str) -> Vec<String> {
+    pub fn part_names(&self, part: u32, label: &str) -> Vec<String> {
         let first = if part == 0 { self.names() } else { Vec::new() };
         let numbered = |name: String| match name.strip_suffix("in") {
             Some(_) if self.input == 0 => format!("{name}.0"),

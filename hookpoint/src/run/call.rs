@@ -7,6 +7,7 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::with_label;
+use super::together::{gather, named, scatter, Named, Part, When};
 use super::{part_id, Announced, Mode, PointKey, RunState, SeenCall, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
@@ -45,6 +46,8 @@ struct Call {
     announced: Option<u32>,
     /// Which lesson this call may become.
     lesson: Option<u32>,
+    /// Where it is noted what the module is called with, if it is.
+    called_with: Option<u32>,
 }
 
 impl CallToken {
@@ -103,6 +106,23 @@ fn calls_with_one_tensor(method: &str, inputs: &[Erased<'_>]) -> bool {
     }
 }
 
+fn input_name(number: u32) -> String {
+    match number {
+        0 => "in".to_string(),
+        n => format!("in.{n}"),
+    }
+}
+
+/// The tensors that a module is called with.
+fn gathered_inputs(node: NodeId, inputs: &[Erased<'_>], replace: impl Fn(usize) -> Replace) -> Vec<Part> {
+    let part = |(number, tensor): (usize, &Tensor)| {
+        let (slot, replace) = (Slot32::Input(number as u32), replace(number));
+        let key = PointKey { node, method: 0, slot, part: 0 };
+        Part::new(key, vec![input_name(number as u32)], tensor, replace)
+    };
+    inputs.iter().filter_map(Erased::tensor).enumerate().map(part).collect()
+}
+
 /// What a call is replaced by, if it is.
 type Done = Option<candle_core::Result<Tensor>>;
 
@@ -131,7 +151,11 @@ impl RunState<'_> {
             let at = announced.len() as u32;
             let (address, type_id) = receiver.place_of(module);
             announced.push(Announced { node, address, type_id, claimed: false });
-            return CallToken(Some(Call { node, announced: Some(at), lesson: None }));
+            let together = self.dispatch.at(node).together;
+            // In case that its code is not annotated.
+            let parts = || gathered_inputs(node, asked.inputs, |_| Replace::Yes);
+            let called_with = together.then(|| self.is_called_with(&parts()));
+            return CallToken(Some(Call { node, announced: Some(at), lesson: None, called_with }));
         }
         let wants = self.dispatch.at(node);
         if wants.requests.is_empty() && !self.scans() {
@@ -139,7 +163,7 @@ impl RunState<'_> {
         }
         // Where the output is kept and nothing else is wanted, there is nothing to do before.
         if wants.keeps.is_some() && !self.teaches && self.mode == Mode::Whole {
-            return CallToken(Some(Call { node, announced: None, lesson: None }));
+            return CallToken(Some(Call { node, announced: None, lesson: None, called_with: None }));
         }
         match self.decide(asked, node, receiver, done) {
             Ok(token) => token,
@@ -167,19 +191,30 @@ impl RunState<'_> {
         let is_lesson =
             self.is_lesson(wants) && self.tree.node(node).is_some_and(|node| node.width.is_none());
         let lesson = first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input));
-        let call = Call { node, announced: None, lesson };
+        let mut call = Call { node, announced: None, lesson, called_with: None };
         let mut new_input = None;
+        let can_replace = |number: usize| {
+            let can = number == 0 && computable && calls_with_one_tensor(site.method, inputs);
+            if can {
+                Replace::Yes
+            } else {
+                Replace::No(NOT_ANEW)
+            }
+        };
         if wants.inputs || self.scans() {
-            for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
-                let can = number == 0 && computable && calls_with_one_tensor(site.method, inputs);
-                let replace = if can { Replace::Yes } else { Replace::No(NOT_ANEW) };
-                let number = number as u32;
-                let key = PointKey { node, method: 0, slot: Slot32::Input(number), part: 0 };
-                let names = || match number {
-                    0 => vec!["in".to_string()],
-                    n => vec![format!("in.{n}")],
-                };
-                new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
+            if wants.together {
+                let mut parts = gathered_inputs(node, inputs, can_replace);
+                self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
+                new_input = parts.first().filter(|part| part.is_new).map(|part| part.tensor.clone());
+                call.called_with = Some(self.is_called_with(&parts));
+            } else {
+                for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
+                    let replace = can_replace(number);
+                    let number = number as u32;
+                    let key = PointKey { node, method: 0, slot: Slot32::Input(number), part: 0 };
+                    let names = || vec![input_name(number)];
+                    new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
+                }
             }
             self.settle(node);
             self.inputs_are_there(node);
@@ -209,6 +244,21 @@ impl RunState<'_> {
         Ok(CallToken::IDLE)
     }
 
+    /// Notes what a module is called with, and says where.
+    fn is_called_with(&self, parts: &[Part]) -> u32 {
+        let mut called_with = self.called_with.borrow_mut();
+        called_with.push(named(parts, "in"));
+        called_with.len() as u32 - 1
+    }
+
+    /// What a module was called with, which is then forgotten, and so are calls inside it that did not
+    /// return because somebody caught a panic.
+    fn was_called_with(&self, at: u32) -> Named {
+        let mut called_with = self.called_with.borrow_mut();
+        called_with.truncate(at as usize + 1);
+        called_with.pop().unwrap_or_default()
+    }
+
     /// Notes that a scan has reached a call site.
     fn note(&self, calls: &RefCell<Vec<SeenCall>>, site: &'static CallSite) {
         let CallSite { method, file, line, .. } = *site;
@@ -216,6 +266,7 @@ impl RunState<'_> {
     }
 
     fn after(&self, call: Call, mut result: ErasedMut<'_>) {
+        let inputs = call.called_with.map(|at| self.was_called_with(at));
         if let Some(at) = call.announced {
             let mut announced = self.announced.borrow_mut();
             let claimed = announced.get(at as usize).is_none_or(|announced| announced.claimed);
@@ -237,8 +288,25 @@ impl RunState<'_> {
         let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| matters) else {
             return;
         };
+        let fired = match inputs {
+            Some(inputs) => self.fire_result_together(call, &inputs, ops, &mut result),
+            None => self.fire_result(call, ops, &mut result),
+        };
+        let parts = fired.unwrap_or_else(|error| {
+            self.fail(error);
+            0
+        });
+        self.settle(call.node);
+        if parts > 0 {
+            self.method_is_over(call.node, 0, true);
+        }
+        self.hand_on(ops, result);
+    }
+
+    /// Fires what a call gave, tensor by tensor, and says how many there were.
+    fn fire_result(&self, call: Call, ops: &DynamicOps, result: &mut ErasedMut<'_>) -> Result<u32> {
         let mut part = 0;
-        let fired = ops.each_tensor(result.reborrow(), &mut |label, tensor| {
+        ops.each_tensor(result.reborrow(), &mut |label, tensor| {
             let part_id = part_id(part, label);
             let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part: part_id };
             let names = || with_label(vec!["out".to_string()], part, label);
@@ -250,15 +318,26 @@ impl RunState<'_> {
             }
             part += 1;
             Ok(())
-        });
-        if let Err(error) = fired {
-            self.fail(error);
+        })?;
+        Ok(part)
+    }
+
+    /// The same, all tensors at once.
+    fn fire_result_together(
+        &self,
+        call: Call,
+        inputs: &Named,
+        ops: &DynamicOps,
+        result: &mut ErasedMut<'_>,
+    ) -> Result<u32> {
+        let names = || vec!["out".to_string()];
+        let mut parts = gather(call.node, names, |f| ops.each_tensor(result.reborrow(), f))?;
+        if let Some(first) = parts.first() {
+            self.end_lesson(call.lesson, &first.tensor);
         }
-        self.settle(call.node);
-        if part > 0 {
-            self.method_is_over(call.node, 0, true);
-        }
-        self.hand_on(ops, result);
+        self.fire_together(call.node, When::After, inputs, &mut parts)?;
+        scatter(&parts, |f| ops.each_tensor(result.reborrow(), f))?;
+        Ok(parts.len() as u32)
     }
 
     /// Turns a result into the error that ended the run, if it is over.

@@ -38,6 +38,8 @@ pub(crate) struct Wants {
     pub only_output: bool,
     /// The one request, where it is to keep the output as it is: what most requests are.
     pub keeps: Option<u32>,
+    /// Does a hook want to see all values of a call at once?
+    pub together: bool,
     /// Whole-output patches only, and nothing wanted inside: the module need not run.
     pub may_skip: bool,
     /// The requests that select this node, in the order in which they act.
@@ -50,6 +52,7 @@ static NOTHING: Wants = Wants {
     values: false,
     only_output: true,
     keeps: None,
+    together: false,
     may_skip: false,
     requests: Vec::new(),
 };
@@ -208,7 +211,11 @@ impl Dispatch {
                 }
                 let whole_output = request.pattern.value().is_none();
                 wants.only_output &= whole_output;
-                let harmless = whole_output && !matches!(request.action, Action::Hook(_));
+                if let Action::Call(..) = request.action {
+                    wants.together = true;
+                    wants.inputs = true;
+                }
+                let harmless = whole_output && !matches!(request.action, Action::Hook(_) | Action::Call(..));
                 if let Some(blocked) = blocked.get_mut(*at as usize) {
                     *blocked |= !harmless;
                 }

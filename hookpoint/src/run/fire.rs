@@ -44,29 +44,9 @@ impl RunState<'_> {
         }
         let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
         let Some((described, call)) = self.arrive(key, names, seen) else { return Ok(None) };
-        let type_name = described.type_name;
         let mut value = Cow::Borrowed(tensor);
-        for Asked { request: id, name, label, kind } in &described.asked {
-            let Some(request) = self.requests.get(*id as usize) else { continue };
-            let pattern = &request.pattern;
-            if pattern.call().is_some_and(|wanted| wanted != call) {
-                continue;
-            }
-            let at = At { node: key.node, name, label: *label, kind: *kind, type_name, call };
-            let new = match &request.action {
-                Action::Hook(hook) => at.hook(hook, pattern.index(), &value)?,
-                Action::Patch(patch) => Some(at.patch(patch, pattern.index(), &value)?),
-                Action::Cache(options) => {
-                    self.capture(&at, request, options, &value)?;
-                    None
-                }
-            };
-            self.note_fired(*id, request, key);
-            if let Some(new) = new {
-                if let Replace::No(reason) = replace {
-                    let (point, reason) = (name.to_string(), reason.to_string());
-                    return Err(ErrorKind::NotReplaceable { point, reason }.into());
-                }
+        for asked in &described.asked {
+            if let Some(new) = self.act(asked, (described.type_name, call), key, &value, replace)? {
                 value = Cow::Owned(new);
             }
         }
@@ -74,6 +54,41 @@ impl RunState<'_> {
             Cow::Borrowed(_) => None,
             Cow::Owned(new) => Some(new),
         })
+    }
+
+    /// Does one thing that is asked for at a point, and gives the new value if there is one.
+    pub(super) fn act(
+        &self,
+        Asked { request: id, name, label, kind }: &Asked,
+        (type_name, call): (&'static str, usize),
+        key: PointKey,
+        value: &Tensor,
+        replace: Replace,
+    ) -> Result<Option<Tensor>> {
+        let Some(request) = self.requests.get(*id as usize) else { return Ok(None) };
+        let pattern = &request.pattern;
+        if pattern.call().is_some_and(|wanted| wanted != call) {
+            return Ok(None);
+        }
+        let at = At { node: key.node, name, label: *label, kind: *kind, type_name, call };
+        let new = match &request.action {
+            Action::Hook(hook) => at.hook(hook, pattern.index(), value)?,
+            Action::Patch(patch) => Some(at.patch(patch, pattern.index(), value)?),
+            Action::Cache(options) => {
+                self.capture(&at, request, options, value)?;
+                None
+            }
+            // Not of a single value: see `together`.
+            Action::Call(..) => return Ok(None),
+        };
+        self.note_fired(*id, request, key);
+        match (replace, new) {
+            (Replace::No(reason), Some(_)) => {
+                let (point, reason) = (name.to_string(), reason.to_string());
+                Err(ErrorKind::NotReplaceable { point, reason }.into())
+            }
+            (_, new) => Ok(new),
+        }
     }
 
     /// Keeps the output of a module, or the result of an operation with a parameter, where that is all that
@@ -164,7 +179,7 @@ impl RunState<'_> {
     }
 
     /// Counts one more visit of a point; gives what is asked for there, if anything is.
-    fn arrive(
+    pub(super) fn arrive(
         &self,
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
@@ -234,7 +249,7 @@ impl RunState<'_> {
         }
     }
 
-    fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
+    pub(super) fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
         self.count_fired(id);
         if self.mode == Mode::UntilCollected && matches!(request.action, Action::Cache(_)) {
             self.note_goal(id, key);
@@ -322,7 +337,7 @@ impl At<'_> {
     }
 }
 
-fn hook_failed(point: &str, error: Error) -> Error {
+pub(super) fn hook_failed(point: &str, error: Error) -> Error {
     match error.kind() {
         // A hook that ran a model and failed there already says where.
         ErrorKind::Hook { .. } => error,

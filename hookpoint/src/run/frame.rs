@@ -6,6 +6,7 @@ use candle_core::Tensor;
 
 use super::argument::holds_tensors;
 use super::fire::Replace;
+use super::together::{gather, scatter, When};
 use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, listen_to_values, Erased, ErasedMut, Slot};
@@ -15,7 +16,7 @@ use crate::value::ValueOps;
 /// A method that has been entered; leaves it when dropped, on return, error and panic.
 #[must_use = "the method is left when this is dropped"]
 pub struct Entered {
-    /// The number of frames including this one, and [`Self::ARGUMENTS`]; 0 where nobody listens.
+    /// The number of frames including this one, [`Self::ARGUMENTS`] and [`Self::TOGETHER`]; 0 where nobody listens.
     depth: u32,
 }
 
@@ -31,6 +32,8 @@ impl Drop for Entered {
 impl Entered {
     /// Does somebody want the arguments?
     const ARGUMENTS: u32 = 1 << 31;
+    /// Does somebody want them all at once?
+    const TOGETHER: u32 = 1 << 30;
     const IDLE: Self = Self { depth: 0 };
 
     /// Enters `method` of `this`.
@@ -53,12 +56,28 @@ impl Entered {
     }
 
     fn depth(&self) -> usize {
-        (self.depth & !Self::ARGUMENTS) as usize
+        (self.depth & !(Self::ARGUMENTS | Self::TOGETHER)) as usize
     }
 
     #[inline(always)]
     fn wants_arguments(&self) -> bool {
         self.depth & Self::ARGUMENTS != 0
+    }
+
+    /// Does somebody want to see all arguments at once, before they are shown one by one?
+    #[inline(always)]
+    pub fn wants_preview(&self) -> bool {
+        self.depth & Self::TOGETHER != 0
+    }
+
+    /// All arguments.
+    #[cold]
+    pub fn preview(&self, arguments: &[(u32, Erased<'_>)]) {
+        current(|state| {
+            if let Err(error) = state.preview(self.depth(), arguments) {
+                state.fail(error);
+            }
+        });
     }
 
     /// An argument that is a reference: what the method goes on with.
@@ -219,12 +238,15 @@ impl RunState<'_> {
             inputs_seen: 0,
             lesson: None,
             replaced_for: None,
+            previewed: None,
             announced: self.announced.borrow().len(),
             uses: self.uses.borrow().len(),
         });
         listen_to_values(wants_values);
         let arguments = if wants_inputs || is_lesson { Entered::ARGUMENTS } else { 0 };
-        Entered { depth: frames.len() as u32 | arguments }
+        let together = is_call && wants.is_some_and(|wants| wants.together);
+        let together = if together { Entered::TOGETHER } else { 0 };
+        Entered { depth: frames.len() as u32 | arguments | together }
     }
 
     /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.
@@ -316,7 +338,19 @@ impl RunState<'_> {
             false => vec![method.name.to_string()],
         };
         let parts = Cell::new(0);
-        if let Some(each_tensor) = ops.each_tensor {
+        let together = is_call && wants.together;
+        if let Some(each_tensor) = ops.each_tensor.filter(|_| together) {
+            let mut gathered = gather(node, names, |f| each_tensor(result, f))?;
+            parts.set(gathered.len() as u32);
+            if let Some(first) = gathered.first() {
+                self.end_lesson(lesson, &first.tensor);
+            }
+            let previewed =
+                self.frames.borrow_mut().get_mut(depth - 1).and_then(|frame| frame.previewed.take());
+            let inputs = previewed.map(|previewed| previewed.inputs).unwrap_or_default();
+            self.fire_together(node, When::After, &inputs, &mut gathered)?;
+            scatter(&gathered, |f| each_tensor(result, f))?;
+        } else if let Some(each_tensor) = ops.each_tensor {
             each_tensor(result, &mut |label, tensor| {
                 let part = parts.get();
                 parts.set(part + 1);

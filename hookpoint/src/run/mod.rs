@@ -3,7 +3,8 @@
 //! Instrumented code asks the thread's current [`RunState`] (see [`crate::raw::current`]); this
 //! module and its children answer. `frame` follows the annotated methods, `argument` what they are
 //! given, `call` the calls of foreign modules, `operand` bindings and parameters; all of them end in
-//! `fire`, which does at a point what the plan wants there. `skip` knows which modules need not run,
+//! `fire`, which does at a point what the plan wants there, or in `together`, which does it with all
+//! values of a call at once. `skip` knows which modules need not run,
 //! `goals` when a run may end.
 
 mod argument;
@@ -16,9 +17,11 @@ mod goals;
 mod operand;
 mod own;
 mod points;
+mod preview;
 mod replacement;
 mod request;
 mod skip;
+mod together;
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -37,11 +40,15 @@ pub use request::CacheOptions;
 pub(crate) use request::{Action, HookFn, Request};
 use skip::PendingLesson;
 pub(crate) use skip::{Learned, Skipped};
+pub use together::CallView;
+use together::Named;
+pub(crate) use together::{modules_only, CallHookFn, When};
 
 use crate::error::{Error, ErrorKind};
 use crate::raw::hears;
 use crate::tree::{FastMap, MethodInfo, NodeId, Seen, Tree};
 use goals::Goals;
+use preview::Previewed;
 
 /// What a run keeps while it goes on. It lives on the stack of the function that runs the model.
 pub(crate) struct RunState<'p> {
@@ -56,6 +63,8 @@ pub(crate) struct RunState<'p> {
     announced: RefCell<Vec<Announced>>,
     /// The parameters among the operands of operations that are being done.
     uses: RefCell<Vec<Use>>,
+    /// What modules are being called with, where a hook wants to see that together with the result.
+    called_with: RefCell<Vec<Named>>,
     /// How often each point was reached, by its number.
     visits: RefCell<Vec<u32>>,
     pub fired: Vec<Cell<usize>>,
@@ -151,6 +160,8 @@ struct Frame {
     lesson: Option<u32>,
     /// The first input itself, where the module may be skipped.
     replaced_for: Option<Tensor>,
+    /// What became of the arguments, where they were shown all at once.
+    previewed: Option<Box<Previewed>>,
     /// How many calls had been announced when this method was entered.
     announced: usize,
     /// How many uses of parameters were then waiting for their result.
@@ -207,6 +218,7 @@ impl<'p> RunState<'p> {
             frames: RefCell::new(frames),
             announced: RefCell::new(announced),
             uses: RefCell::new(uses),
+            called_with: RefCell::default(),
             visits: RefCell::new(visits),
             fired: requests.iter().map(|_| Cell::new(0)).collect(),
             kept: RefCell::default(),

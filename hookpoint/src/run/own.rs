@@ -19,7 +19,7 @@ impl RunState<'_> {
 }
 
 impl CacheOptions {
-    pub(super) fn apply(&self, mut tensor: Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(&self, mut tensor: Tensor) -> Result<Tensor> {
         if let Some(dtype) = self.dtype.filter(|_| tensor.dtype().is_float()) {
             tensor = tensor.to_dtype(dtype)?;
         }

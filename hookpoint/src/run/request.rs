@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use candle_core::{DType, Device, Tensor};
 
+use super::together::{CallHookFn, When};
 use super::HookCtx;
 use crate::error::Result;
 use crate::pattern::Pattern;
@@ -24,6 +25,7 @@ pub(crate) struct Request<'a> {
 #[derive(Clone)]
 pub(crate) enum Action<'a> {
     Hook(HookFn<'a>),
+    Call(When, CallHookFn<'a>),
     Patch(Tensor),
     Cache(CacheOptions),
 }
@@ -32,7 +34,7 @@ impl Action<'_> {
     /// Hooks come first, then patches, then the cache, which so holds what the model went on with.
     pub fn rank(&self) -> usize {
         match self {
-            Action::Hook(_) => 0,
+            Action::Hook(_) | Action::Call(..) => 0,
             Action::Patch(_) => 1,
             Action::Cache(_) => 2,
         }
@@ -51,6 +53,8 @@ impl Request<'_> {
     pub fn describe(&self) -> String {
         let verb = match self.action {
             Action::Hook(_) => "hook",
+            Action::Call(When::Before, _) => "hook_call_inputs",
+            Action::Call(When::After, _) => "hook_call",
             Action::Patch(_) => "patch",
             Action::Cache(_) => "cache",
         };

@@ -2,13 +2,13 @@
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use candle_core::Tensor;
 
 use super::{AnyValue, EachTensor, HookValue, Place};
 use crate::error::{Error, Result};
-use crate::raw::{Derived, ErasedMut, OfDerived, Plain};
+use crate::raw::{Derived, Erased, ErasedMut, OfDerived, Plain};
 
 /// What is known of a type whose values are met without their static type: in bindings, arguments
 /// and the results of foreign calls.
@@ -17,6 +17,7 @@ pub struct DynamicOps {
     type_id: fn() -> TypeId,
     holds: Holds,
     each_tensor: fn(&mut ErasedMut<'_>, &mut EachTensor<'_>) -> Result<()>,
+    look: fn(Erased<'_>, &mut EachTensor<'_>) -> Result<()>,
     fail: fn(&mut ErasedMut<'_>, Error) -> bool,
     copy: fn(&mut ErasedMut<'_>) -> Option<AnyValue>,
 }
@@ -38,6 +39,10 @@ impl DynamicOps {
             each_tensor: |value, f| {
                 value.get_mut::<V>().map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
             },
+            look: |value, f| match value.get::<V>() {
+                Some(value) => value.clone().each_tensor(&mut Place::default(), f),
+                None => Ok(()),
+            },
             fail: |_, _| false,
             copy: |value| value.get_mut::<V>().map(|value| AnyValue::of(value)),
         }
@@ -51,6 +56,8 @@ impl DynamicOps {
                 let value = value.get_mut::<candle_core::Result<V>>();
                 value.map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
             },
+            // No argument is a result.
+            look: |_, _| Ok(()),
             fail: |value, error| match value.get_mut::<candle_core::Result<V>>() {
                 Some(result) => {
                     *result = Err(error.into_candle());
@@ -90,6 +97,12 @@ impl DynamicOps {
                 let value = value.get_mut::<OfDerived<V>>();
                 value.map_or(Ok(()), |value| value.0.each_tensor(&mut Place::default(), f))
             },
+            look: |value, f| {
+                let copy = value.get::<OfDerived<V>>().and_then(|value| V::copy(&value.0));
+                let Some(mut copy) = copy else { return Ok(()) };
+                let own = Arc::get_mut(&mut copy.value).and_then(|value| value.downcast_mut::<V>());
+                own.map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
+            },
             fail: |_, _| false,
             copy: |value| value.get_mut::<OfDerived<V>>().and_then(|value| V::copy(&value.0)),
         }
@@ -107,6 +120,11 @@ impl DynamicOps {
 
     pub(crate) fn each_tensor(&self, mut value: ErasedMut<'_>, f: &mut EachTensor<'_>) -> Result<()> {
         (self.each_tensor)(&mut value, f)
+    }
+
+    /// Gives every tensor inside to `f`, which can only look at them.
+    pub(crate) fn look(&self, value: Erased<'_>, f: &mut EachTensor<'_>) -> Result<()> {
+        (self.look)(value, f)
     }
 
     /// Turns the value into an error, if it is of a type that can be one.

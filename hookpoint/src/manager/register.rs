@@ -1,0 +1,263 @@
+//! Registration: from a name, patterns and a closure to hooks at points.
+
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::category::HookCategory;
+use super::handle::{HookGroup, HookHandle};
+use super::persistent::Does;
+use super::state::NewEntry;
+use super::HookManager;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pattern::Pattern;
+use crate::run::{modules_only, select_nodes, CallView, HookCtx, When};
+use crate::select::IntoPatterns;
+use crate::tree::Tree;
+
+/// The name of a hook that is to be registered, and whether it is active from the start. A string is the
+/// name of an active one.
+#[derive(Clone, Debug)]
+pub struct NewHook {
+    name: String,
+    active: bool,
+}
+
+impl NewHook {
+    /// A hook that is called from the next run on.
+    pub fn active(name: impl Into<String>) -> Self {
+        Self { name: name.into(), active: true }
+    }
+
+    /// A hook that is called when it has been activated.
+    pub fn inactive(name: impl Into<String>) -> Self {
+        Self { name: name.into(), active: false }
+    }
+}
+
+impl From<&str> for NewHook {
+    fn from(name: &str) -> Self {
+        Self::active(name)
+    }
+}
+
+impl From<String> for NewHook {
+    fn from(name: String) -> Self {
+        Self::active(name)
+    }
+}
+
+impl HookManager {
+    /// Has `hook` called with every value at the selected points, in every run from the next one on. It may
+    /// return a tensor of the same shape, with which the model then goes on. Patterns are as in
+    /// [`Plan::hook`](crate::Plan::hook): modules, parameters, named values, calls, indices.
+    ///
+    /// Each point gets a handle with the id `name[path]`. Where the name is taken, the hook is called
+    /// `name_1`, `name_2` and so on. A pattern that selects nothing, and a point that the patterns select
+    /// twice, are errors, after which nothing is registered.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let hooks = model.manager();
+    /// let group = hooks.register_forward_hook("flip", "up[:, 1]", |_, part| Ok(Some((part * -1.)?)))?;
+    /// assert_eq!(group.ids().collect::<Vec<_>>(), ["flip[up[:, 1]]"]);
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 2.]]);
+    ///
+    /// let again = hooks.register_forward_hook("flip", "up[:, 1]", |_, part| Ok(Some((part * -1.)?)))?;
+    /// assert_eq!(again.name(), "flip_1");
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn register_forward_hook<F>(
+        &self,
+        hook: impl Into<NewHook>,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    {
+        let does = Does::Value(Arc::new(f));
+        self.register(hook.into(), HookCategory::Forward, patterns.into_patterns()?, does)
+    }
+
+    /// As [`register_forward_hook`](Self::register_forward_hook), for inputs of modules, before they run. A
+    /// pattern without a value means the first input; `path:in.1` is the second, `path:in*` each of
+    /// them.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let hooks = model.manager();
+    /// let group = hooks.register_forward_pre_hook("shift", "down", |_, x| Ok(Some((x + 10.)?)))?;
+    /// assert_eq!(group.ids().collect::<Vec<_>>(), ["shift[down:in]"]);
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[11., 10.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn register_forward_pre_hook<F>(
+        &self,
+        hook: impl Into<NewHook>,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    {
+        let patterns = patterns.into_patterns()?.iter().map(of_inputs).collect::<Result<Vec<_>>>()?;
+        self.register(hook.into(), HookCategory::ForwardPre, patterns, Does::Value(Arc::new(f)))
+    }
+
+    /// Has `hook` called after every call of the selected modules, with all tensors that went in and all
+    /// that came out. It may return as many tensors as came out, which take their places; those that are
+    /// returned as they were stay. See [`Plan::hook_call`](crate::Plan::hook_call).
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let hooks = model.manager();
+    /// hooks.register_forward_call_hook("residual", "down", |_, call| {
+    ///     Ok(Some(vec![(&call.outputs[0] + &call.inputs[0])?]))
+    /// })?;
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[2., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn register_forward_call_hook<F>(
+        &self,
+        hook: impl Into<NewHook>,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync + 'static,
+    {
+        let does = Does::Call(When::After, Arc::new(f));
+        self.register(hook.into(), HookCategory::Forward, patterns.into_patterns()?, does)
+    }
+
+    /// Has `hook` called before every call of the selected modules, with all tensors that go in. It may return
+    /// as many, which take their places. See [`Plan::hook_call_inputs`](crate::Plan::hook_call_inputs).
+    pub fn register_forward_pre_call_hook<F>(
+        &self,
+        hook: impl Into<NewHook>,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync + 'static,
+    {
+        let does = Does::Call(When::Before, Arc::new(f));
+        self.register(hook.into(), HookCategory::ForwardPre, patterns.into_patterns()?, does)
+    }
+
+    /// Has a registered hook called at more points. Their handles have the same hook name, and the points
+    /// must be other ones than it is at already.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let hooks = model.manager();
+    /// hooks.register_forward_hook("double", "up", |_, x| Ok(Some((x * 2.)?)))?;
+    /// hooks.extend("double", "down")?;
+    /// assert_eq!(hooks.hook("double")?.ids().collect::<Vec<_>>(), ["double[up]", "double[down]"]);
+    /// assert!(hooks.extend("double", "down").is_err());
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn extend(&self, name: &str, patterns: impl IntoPatterns) -> Result<HookGroup> {
+        let patterns = patterns.into_patterns()?;
+        self.shared.change(|state| {
+            let mut same = state.hooks.iter().filter(|entry| *entry.name == *name);
+            let Some(first) = same.next() else {
+                return Err(super::filter::unknown("is called", name, state.hooks.iter().map(|e| &e.name)));
+            };
+            let (category, does, name) = (first.category, first.hook.does().clone(), first.name.clone());
+            let taken: Vec<Arc<str>> =
+                same.map(|entry| entry.path.clone()).chain([first.path.clone()]).collect();
+            let patterns = match (category, &does) {
+                (HookCategory::ForwardPre, Does::Value(_)) => {
+                    patterns.iter().map(of_inputs).collect::<Result<Vec<_>>>()?
+                }
+                _ => patterns,
+            };
+            let new = points(state.tree.as_deref(), &name, &patterns, &does, &taken)?;
+            let added = state.add(&name, category, true, new, &does);
+            let handles = added.iter().map(|entry| HookHandle::new(&self.shared, entry)).collect();
+            Ok(HookGroup { name, handles })
+        })
+    }
+
+    fn register(
+        &self,
+        hook: NewHook,
+        category: HookCategory,
+        patterns: Vec<Pattern>,
+        does: Does,
+    ) -> Result<HookGroup> {
+        let NewHook { name, active } = hook;
+        if name.is_empty() {
+            return Err(Error::msg("a registered hook needs a name, and the one given is empty"));
+        }
+        self.shared.change(|state| {
+            let new = points(state.tree.as_deref(), &name, &patterns, &does, &[])?;
+            let name = state.free_name(&name);
+            let added = state.add(&name, category, active, new, &does);
+            let handles = added.iter().map(|entry| HookHandle::new(&self.shared, entry)).collect();
+            Ok(HookGroup { name, handles })
+        })
+    }
+}
+
+/// The pattern of an input, where only the module is named.
+fn of_inputs(pattern: &Pattern) -> Result<Pattern> {
+    match pattern.value() {
+        None => pattern.with_value("in"),
+        Some(value) if value == "in" || value.starts_with("in.") || value.starts_with("in*") => {
+            Ok(pattern.clone())
+        }
+        Some(value) => Err(Error::msg(format!(
+            "`{pattern}` is no input: a forward-pre hook takes a module, or `:in`, `:in.1`, `:in*`\n  \
+             the value `{value}` is hooked with `register_forward_hook`"
+        ))),
+    }
+}
+
+/// The points that the patterns select, each once.
+fn points(
+    tree: Option<&Tree>,
+    name: &str,
+    patterns: &[Pattern],
+    does: &Does,
+    taken: &[Arc<str>],
+) -> Result<Vec<NewEntry>> {
+    let Some(tree) = tree else {
+        return Err(Error::msg("the manager has no model yet\n  get it with `Hooked::manager`"));
+    };
+    let mut new: Vec<NewEntry> = Vec::new();
+    for pattern in patterns {
+        let selected = match does {
+            Does::Value(_) => select_nodes(tree, pattern)?,
+            Does::Call(..) => modules_only(tree, pattern)?,
+        };
+        for id in selected {
+            let Some(node) = tree.node(id) else { continue };
+            let value = pattern.value().map_or(String::new(), |value| format!(":{value}"));
+            let call = pattern.call().map_or(String::new(), |call| format!("#{call}"));
+            let index = pattern.index().map_or(String::new(), |index| format!("[{index}]"));
+            let module = tree.name(id);
+            let path: Arc<str> = format!("{module}{value}{call}{index}").into();
+            if taken.contains(&path) || new.iter().any(|entry| entry.path == path) {
+                let (hook, point) = (name.to_string(), path.to_string());
+                return Err(ErrorKind::DuplicateHook { hook, point }.into());
+            }
+            let pattern = path.parse()?;
+            let segments = tree.segments(id).to_vec();
+            new.push(NewEntry { path, pattern, node: module, segments, kind: node.kind });
+        }
+    }
+    if new.is_empty() {
+        return Err(Error::msg(format!(
+            "the hook `{name}` was given no patterns\n  name the points it is for"
+        )));
+    }
+    Ok(new)
+}
