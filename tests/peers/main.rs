@@ -13,3 +13,8 @@ mod auto_hookpoint_faults;
 mod coming_from;
 mod nice_hooks;
 mod nice_hooks_faults;
+mod tacklebox;
+mod tacklebox_faults;
+/// Scopes of tacklebox's kind, in whichever way they are nested.
+mod tacklebox_scopes;
+mod tacklebox_tracker;
