@@ -20,6 +20,8 @@ mod patterns;
 /// Values that are not tensors, and results with several.
 mod values;
 
+/// All inputs and outputs of a call at once.
+mod calls;
 /// Runs that end with the last wanted point.
 mod collect;
 /// The inputs of modules, read and replaced.
