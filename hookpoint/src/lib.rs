@@ -105,6 +105,14 @@
 //! * Where `forward` takes `&mut self`, use [`plan_mut`](Hooked::plan_mut) with
 //!   [`run_mut`](Plan::run_mut).
 //!
+//! # Hooks that stay
+//!
+//! A plan's hooks end with its run. Those of a [`HookManager`], which every `Hooked` has
+//! ([`Hooked::manager`]), act in every run: they have names, are switched on and off by path, name and
+//! category, for good or in scopes, are listed with how often they were called, and removed. A [`Tracker`]
+//! follows chosen points over many batches, keeping tensors within bounds or running statistics.
+//! [`Plan::hook_call`] and its like see all inputs and outputs of a call at once.
+//!
 //! # Caches
 //!
 //! An [`ActivationCache`] holds tensors by the names of their points, in the order in which they were
@@ -203,6 +211,11 @@ pub mod prelude {
         auto_hook, ActivationCache, AutoHook, HookCtx, HookDict, HookValue, Hooked, Pattern, Plan,
     };
 }
+
+/// Compiles and runs the code in the guide for users of tacklebox.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-from-tacklebox.md")]
+pub struct ComingFromTacklebox;
 
 /// Compiles and runs the code in the README.
 #[cfg(doctest)]

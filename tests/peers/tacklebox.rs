@@ -552,7 +552,7 @@ fn hooks_are_removed_by_function_module_or_handle() -> Test {
     assert_eq!(ids(hooks), ["a[conv2]", "b[conv1]", "b[conv2]", "pre[conv1:in]", "pre[conv2:in]"]);
     assert_eq!(hooks.remove_hook("b")?, 2);
     assert_eq!(ids(hooks), ["a[conv2]", "pre[conv1:in]", "pre[conv2:in]"]);
-    assert_eq!(hooks.remove(HookFilter::all().path("conv2")?)?, 2);
+    assert_eq!(hooks.remove_at("conv2")?, 2);
     assert_eq!(ids(hooks), ["pre[conv1:in]"]);
     // What is removed cannot be activated any more.
     assert!(matches!(

@@ -44,7 +44,7 @@ fn inputs_and_outputs_are_gathered_over_batches_of_any_size() -> Test {
 fn only_every_kth_step_is_taken() -> Test {
     let net = net();
     let seen = net.manager().register_forward_hook("see", "conv1", |_, _| Ok(None))?;
-    let mut tracker = Tracker::new().record("conv1", Keep::All)?.reduce("conv1", Over::All)?.every(3);
+    let mut tracker = Tracker::new().record("conv1", Keep::All)?.reduce("conv1", Over::All)?.every(3)?;
     for step in 0..8 {
         let output = tracker.run(&net, |m| m.forward(&row(&[step as f32, 1.])))?;
         assert_eq!(numbers(&output), [2. * step as f32, 2.]);
@@ -182,7 +182,7 @@ fn other_dtypes_devices_and_parts_are_recorded_as_asked() -> Test {
 #[test]
 fn models_that_change_as_they_run_are_tracked() -> Test {
     let mut net = net();
-    let mut tracker = Tracker::new().record("conv1", Keep::All)?.every(2);
+    let mut tracker = Tracker::new().record("conv1", Keep::All)?.every(2)?;
     for _ in 0..3 {
         tracker.run_mut(&mut net, |m| m.forward(&input()))?;
     }
@@ -231,7 +231,7 @@ fn mistakes_are_errors_that_change_nothing() -> Test {
     assert!(second.run(&net, |m| m.forward(&input())).is_err());
     second = second.allow_unfired();
     second.run(&net, |m| m.forward(&input()))?;
-    assert!(Tracker::new().record("conv1[", Keep::All).is_err());
+    assert!(Tracker::new().record("conv1[", Keep::All).is_err() && Tracker::new().every(0).is_err());
     // Values that cannot be joined.
     let mut ragged = Tracker::new().record("conv1", Keep::All)?;
     ragged.run(&net, |m| m.forward(&input()))?;

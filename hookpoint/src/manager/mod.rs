@@ -27,6 +27,7 @@ pub use scope::HookScope;
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::run::select_nodes;
+use crate::select::IntoPatterns;
 use crate::tree::Tree;
 use filter::{is_at, unknown};
 use state::{Entry, Shared, State};
@@ -47,7 +48,8 @@ use state::{Entry, Shared, State};
 /// * **Switch**: [`activate`](Self::activate) and [`deactivate`](Self::deactivate) what a [`HookFilter`]
 ///   selects, for good or, with a [`HookScope`], for a while.
 /// * **Look**: [`list`](Self::list), [`get`](Self::get), [`hook`](Self::hook), [`hooks_at`](Self::hooks_at).
-/// * **Remove**: [`remove`](Self::remove), [`remove_hook`](Self::remove_hook), [`clear`](Self::clear), or the
+/// * **Remove**: [`remove`](Self::remove), [`remove_hook`](Self::remove_hook),
+///   [`remove_at`](Self::remove_at), [`clear`](Self::clear), or the
 ///   handle's own.
 ///
 /// That a hook is not reached in some run is no error, other than for requests of a plan: inputs differ, and
@@ -206,6 +208,11 @@ impl HookManager {
     /// Removes a hook from all its points, and says how many they were.
     pub fn remove_hook(&self, name: &str) -> Result<usize> {
         self.remove(HookFilter::all().hook(name))
+    }
+
+    /// Removes the hooks at what the patterns select, and says how many they were.
+    pub fn remove_at(&self, patterns: impl IntoPatterns) -> Result<usize> {
+        self.remove(HookFilter::all().path(patterns)?)
     }
 
     /// Removes all hooks, and says how many they were.

@@ -78,7 +78,7 @@ impl HookManager {
 
     /// Has these hooks active, and no others, until the scope ends.
     pub fn only(&self, filter: impl Into<HookFilter>) -> Result<HookScope> {
-        self.open(filter, |selected| Some(selected))
+        self.open(filter, Some)
     }
 
     /// Calls `f` with hooks activated: [`activated`](Self::activated) as a closure.

@@ -34,8 +34,8 @@ impl RunState<'_> {
         };
         let mut parts: Vec<Part> = Vec::new();
         let mut places = Vec::new();
-        let mut input = 0;
-        for (number, value) in arguments.iter().filter(|(_, value)| is_input(value)) {
+        let inputs = arguments.iter().filter(|(_, value)| is_input(value));
+        for (input, (number, value)) in (0..).zip(inputs) {
             let key = |part| PointKey { node, method: address(method), slot: Slot32::Input(*number), part };
             let at = Argument { key: key(0), method, number: *number, input, is_call: true };
             look(value, &mut |part, label, tensor| {
@@ -44,7 +44,6 @@ impl RunState<'_> {
                 parts.push(Part::new(key(super::part_id(part, label)), names, tensor, Replace::Yes));
                 places.push((*number, part));
             })?;
-            input += 1;
         }
         let is_lesson = self.is_lesson(self.dispatch.at(node));
         let first = parts.first().filter(|_| is_lesson);

@@ -38,7 +38,7 @@ pub use reduce::{Over, Stats};
 /// let mut tracker = Tracker::new()
 ///     .record(["down:in", "down"], Keep::Last(2))?
 ///     .reduce("up", Over::All)?
-///     .every(2);
+///     .every(2)?;
 /// for step in 0..6 {
 ///     let batch = (&x + step as f64)?;
 ///     tracker.run(&model, |m| m.forward(&batch))?;
@@ -118,10 +118,15 @@ impl Tracker {
         Ok(self)
     }
 
-    /// Takes only every k-th step, beginning with the first. 0 counts as 1.
-    pub fn every(mut self, k: usize) -> Self {
-        self.every = k.max(1);
-        self
+    /// Takes only every k-th step, beginning with the first. 0 is an error.
+    pub fn every(mut self, k: usize) -> Result<Self> {
+        if k == 0 {
+            return Err(Error::msg(
+                "no step is the 0th: `every(1)` takes all steps, `every(2)` every second",
+            ));
+        }
+        self.every = k;
+        Ok(self)
     }
 
     /// Lets steps pass that do not reach every point. Without this they are an error.
