@@ -316,6 +316,7 @@ fn an_argument_that_cannot_be_replaced_is_an_error_that_names_it() -> Test {
 
     #[auto_hook]
     impl Borrows {
+        #[allow(clippy::needless_lifetimes)] // This is what is tested.
         fn forward<'a>(&self, x: &'a Tensor, y: &Tensor) -> Result<Tensor> {
             x + y
         }
