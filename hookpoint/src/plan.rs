@@ -315,7 +315,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         &self,
         mode: Mode,
         f: impl FnOnce() -> std::result::Result<T, E>,
-    ) -> Result<(Rc<Prepared<'a>>, (Option<T>, Finished))> {
+    ) -> Result<Ran<'a, T>> {
         let prepared = self.prepared()?;
         let asked = prepared.asked(&self.tree, &self.requests);
         let finished = execute(&asked, mode, self.hooked.learned(), f)?;
@@ -345,7 +345,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
-    fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<(Rc<Prepared<'a>>, (Option<T>, Finished))>
+    fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<Ran<'a, T>>
     where
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
@@ -374,6 +374,9 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         Ok(())
     }
 }
+
+/// A run that is over, and what it was asked.
+type Ran<'a, T> = (Rc<Prepared<'a>>, (Option<T>, Finished));
 
 /// What a run needs, made once and used again until registered hooks change.
 struct Prepared<'a> {

@@ -493,3 +493,34 @@ fn a_module_that_is_gone_with_an_active_hook_is_an_error() -> Test {
     assert_eq!(numbers(&stack.run(|m| m.forward(&input()))?), [2., 4.]);
     Ok(())
 }
+
+#[test]
+fn a_hook_at_state_that_comes_and_goes_is_not_in_the_way() -> Test {
+    #[derive(AutoHook)]
+    struct Adds {
+        state: Option<Tensor>,
+    }
+
+    #[auto_hook]
+    impl Adds {
+        fn forward(&mut self, x: &Tensor) -> candle_core::Result<Tensor> {
+            let sum = match &self.state {
+                Some(state) => (x + state)?,
+                None => x.clone(),
+            };
+            self.state = Some(x.clone());
+            Ok(sum)
+        }
+    }
+
+    let mut adds = Hooked::new(Adds { state: None });
+    assert!(adds.manager().register_forward_hook("early", "state", double).is_err());
+    adds.run_mut(|m| m.forward(&input()))?;
+    adds.manager().register_forward_hook("double", "state", double)?;
+    assert_eq!(numbers(&adds.run_mut(|m| m.forward(&input()))?), [4., 8.]);
+    adds.state = None;
+    assert_eq!(numbers(&adds.run_mut(|m| m.forward(&input()))?), [1., 2.]);
+    assert_eq!(numbers(&adds.run_mut(|m| m.forward(&input()))?), [4., 8.]);
+    assert_eq!(adds.manager().get("double[state]")?.fired()?, 2);
+    Ok(())
+}

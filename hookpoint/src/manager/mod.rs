@@ -54,7 +54,8 @@ use state::{Entry, Shared, State};
 ///
 /// That a hook is not reached in some run is no error, other than for requests of a plan: inputs differ, and
 /// hooks stay. [`list`](Self::list) says how often each was called, and [`unfired`](Self::unfired) names
-/// those that never were. A run fails if the model was changed so that the module of an active hook is gone.
+/// those that never were. A hook at a parameter that is not there, such as a state that comes and goes, waits
+/// for it. A run fails if the model was changed so that the module of an active hook is gone.
 /// The hooks end with their `Hooked`, also in [`into_inner`](crate::Hooked::into_inner).
 ///
 /// ```
