@@ -133,6 +133,10 @@ impl Mlp {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         // From here to the end of this function, named values belong to this module.
         let entered = Entered::new(&MLP_FORWARD, self);
+        // Some hooks want to see all arguments at once.
+        if entered.wants_preview() {
+            entered.preview(&[(0, Erased::of(&x))]);
+        }
         // The argument is a point, `:x` or `:in`; a new value is kept in the slot.
         let mut slot = Slot::new();
         let x = entered.by_ref(0, x, &mut slot);
@@ -174,6 +178,9 @@ impl Model {
     /// `ids` are [batch, pos], the scores [batch, pos, token].
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         let entered = Entered::new(&MODEL_FORWARD, self);
+        if entered.wants_preview() {
+            entered.preview(&[(0, Erased::of(&ids))]);
+        }
         let mut slot = Slot::new();
         let ids = entered.by_ref(0, ids, &mut slot);
         let mut result = match entered.skipped(result_of_a_tensor) {

@@ -212,11 +212,6 @@ pub mod prelude {
     };
 }
 
-/// Compiles and runs the code in the guide for users of tacklebox.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/coming-from-tacklebox.md")]
-pub struct ComingFromTacklebox;
-
 /// Compiles and runs the code in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
