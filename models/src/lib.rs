@@ -26,6 +26,7 @@
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint.
 
 pub mod autoencoder;
+pub mod gpt2;
 
 mod bundled;
 mod init;

@@ -22,6 +22,7 @@ mod replacement;
 mod request;
 mod skip;
 mod together;
+mod wanted;
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -43,6 +44,7 @@ pub(crate) use skip::{Learned, Skipped};
 pub use together::CallView;
 use together::Named;
 pub(crate) use together::{modules_only, CallHookFn, When};
+pub use wanted::wanted;
 
 use crate::error::{Error, ErrorKind};
 use crate::raw::hears;

@@ -1,0 +1,53 @@
+//! GPT-2.
+//!
+//! `model.rs` is the model, written as candle-transformers writes models, with hookpoint's two
+//! annotations. The points that matter have the names and shapes of TransformerLens:
+//!
+//! | point | shape |
+//! | --- | --- |
+//! | `hook_embed`, `hook_pos_embed` | `[batch, pos, d_model]` |
+//! | `blocks.0.hook_resid_pre`, `.hook_resid_mid`, `.hook_resid_post` | `[batch, pos, d_model]` |
+//! | `blocks.0.hook_attn_out`, `.hook_mlp_out` | `[batch, pos, d_model]` |
+//! | `blocks.0.attn.hook_q`, `.hook_k`, `.hook_v`, `.hook_z` | `[batch, pos, head, d_head]` |
+//! | `blocks.0.attn.hook_attn_scores`, `.hook_pattern` | `[batch, head, query, key]` |
+//! | `blocks.0.attn.hook_result` | `[batch, pos, head, d_model]` |
+//! | `blocks.0.mlp.hook_pre`, `.hook_post` | `[batch, pos, d_mlp]` |
+//! | `ln_final`, `blocks.0.ln1`, `blocks.0.ln2` | `[batch, pos, d_model]` |
+//! | `unembed` | `[batch, pos, vocab]` |
+//!
+//! `blocks.0.attn.hook_z` is another way to write `blocks.0.attn:z`. Every other module and named value
+//! is a point as well; `Hooked::scan` lists them.
+//!
+//! ```
+//! use candle_core::{Device, Tensor};
+//! use hookpoint::prelude::*;
+//! use hookpoint_models::gpt2::{Config, Gpt2};
+//!
+//! let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
+//! let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
+//! let ids = Tensor::new(&[[1u32, 2, 3]], &Device::Cpu)?;
+//!
+//! let (logits, cache) = model.run_with_cache("blocks.*.attn.hook_pattern", |m| m.forward(&ids))?;
+//! assert_eq!(logits.dims(), [1, 3, 10]);
+//! assert_eq!(cache["blocks.1.attn.hook_pattern"].dims(), [1, 2, 3, 3]);
+//!
+//! // Turn one head off.
+//! let plan = model.plan().hook("blocks.0.attn.hook_z[:, :, 1]", |_, z| Ok(Some(z.zeros_like()?)))?;
+//! let without = plan.run(|m| m.forward(&ids))?.output;
+//! assert_ne!(without.to_vec3::<f32>()?, logits.to_vec3::<f32>()?);
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
+
+mod activation;
+mod config;
+mod model;
+mod past;
+mod prompt;
+mod random;
+mod tokenizer;
+
+pub use activation::Activation;
+pub use config::Config;
+pub use model::{Attention, Block, Gpt2, Mlp};
+pub use past::Past;
+pub use tokenizer::Tokenizer;

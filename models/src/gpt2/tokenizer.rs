@@ -1,0 +1,127 @@
+//! From text to token ids and back.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use hookpoint::{Error, ErrorKind, Result};
+
+/// A tokenizer as Hugging Face's `tokenizer.json` describes it. A clone shares everything.
+///
+/// ```
+/// use hookpoint_models::gpt2::Tokenizer;
+///
+/// let tokenizer = Tokenizer::from_json(r#"{
+///     "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+///     "normalizer": null, "pre_tokenizer": { "type": "WhitespaceSplit" },
+///     "post_processor": null, "decoder": null,
+///     "model": { "type": "WordLevel", "vocab": { "a": 0, "rose": 1, "is": 2 }, "unk_token": "?" }
+/// }"#)?;
+/// assert_eq!(tokenizer.encode("a rose is a rose")?, [0, 1, 2, 0, 1]);
+/// assert_eq!(tokenizer.decode(&[0, 1])?, "a rose");
+/// assert_eq!(tokenizer.token(2), Some("is".to_string()));
+///
+/// let error = tokenizer.encode("a lily").unwrap_err().to_string();
+/// assert!(error.contains("`lily`"));
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tokenizer(Arc<tokenizers::Tokenizer>);
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ErrorKind::Io { path: path.display().to_string(), source })?;
+        Self::from_json(&text).map_err(|error| Error::msg(format!("{}: {error}", path.display())))
+    }
+
+    /// Reads the text of a `tokenizer.json`.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let mut tokenizer: tokenizers::Tokenizer =
+            text.parse().map_err(|error| Error::msg(format!("this is no tokenizer.json: {error}")))?;
+        // Prompts are never cut or filled up behind the user's back.
+        tokenizer
+            .with_truncation(None)
+            .map_err(|error| Error::msg(format!("cannot turn truncation off: {error}")))?;
+        tokenizer.with_padding(None);
+        Ok(Self(Arc::new(tokenizer)))
+    }
+
+    /// The ids of a text. A text without any, and a word that the tokenizer does not know, are errors.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self.0.encode(text, true).map_err(|error| match self.unknown_word(text) {
+            Some(word) => unknown(&word, text),
+            None => Error::msg(format!("cannot tokenize `{text}`: {error}")),
+        })?;
+        if encoding.get_ids().is_empty() {
+            return Err(Error::msg(format!("the prompt is empty: `{text}` has no tokens")));
+        }
+        let unknown_id = self.unknown_token().and_then(|token| self.id(&token));
+        let at = encoding.get_ids().iter().position(|id| Some(*id) == unknown_id);
+        if let Some(&(start, end)) = at.and_then(|at| encoding.get_offsets().get(at)) {
+            let word = text.get(start..end).unwrap_or(text);
+            // Who writes the unknown token itself means it.
+            if self.unknown_token().as_deref() != Some(word) {
+                return Err(unknown(word, text));
+            }
+        }
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of ids. Special tokens are shown.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        if let Some(id) = ids.iter().find(|id| self.0.id_to_token(**id).is_none()) {
+            return Err(Error::msg(format!("the tokenizer has no token {id}")));
+        }
+        self.0.decode(ids, false).map_err(|error| Error::msg(format!("cannot decode: {error}")))
+    }
+
+    /// The text of one id by itself, as it is shown in tables: with its spaces.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.0.id_to_token(id)?;
+        self.0.decode(&[id], false).ok()
+    }
+
+    /// The id of a token, as the vocabulary spells it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.0.token_to_id(token)
+    }
+
+    /// How many tokens there are.
+    pub fn len(&self) -> usize {
+        self.0.get_vocab_size(true)
+    }
+
+    /// Are there no tokens at all?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn unknown_token(&self) -> Option<String> {
+        use tokenizers::ModelWrapper as Model;
+        match self.0.get_model() {
+            Model::WordLevel(model) => Some(model.unk_token.clone()),
+            Model::WordPiece(model) => Some(model.unk_token.clone()),
+            Model::BPE(model) => model.get_unk_token().clone(),
+            Model::Unigram(_) => None,
+        }
+    }
+
+    /// The first word that the tokenizer can do nothing with.
+    fn unknown_word(&self, text: &str) -> Option<String> {
+        let mut words = text.split_whitespace();
+        words.find(|word| self.0.encode(*word, false).is_err()).map(str::to_string)
+    }
+}
+
+fn unknown(word: &str, text: &str) -> Error {
+    Error::msg(format!("the tokenizer does not know `{word}`, in `{text}`\n  use words of its vocabulary"))
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokenizer({} tokens)", self.len())
+    }
+}
