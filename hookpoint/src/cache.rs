@@ -3,6 +3,7 @@
 mod activations;
 mod algebra;
 mod file;
+mod join;
 mod lookup;
 mod parts;
 

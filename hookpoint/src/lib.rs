@@ -196,7 +196,7 @@ pub use manager::{
 };
 pub use pattern::{Index, Pattern};
 pub use plan::{Plan, Run};
-pub use run::{wanted, CacheOptions, CallView, HookCtx};
+pub use run::{wanted, with_step, CacheOptions, CallView, HookCtx, Step, Steps};
 pub use select::IntoPatterns;
 pub use tracker::{Keep, Over, Stats, Tracker};
 pub use tree::{

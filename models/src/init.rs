@@ -19,6 +19,17 @@ impl Init {
         bits ^ (bits >> 31)
     }
 
+    /// A sequence of its own for each number, such as the row of a batch.
+    pub fn fork(&self, number: u64) -> Self {
+        Self(Self(self.0 ^ number.rotate_left(32)).next())
+    }
+
+    /// A number from 0 to 1, without 1.
+    pub fn unit(&mut self) -> f64 {
+        // The upper 53 bits are as many as an f64 can hold.
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// A `[rows, columns]` tensor in f32 with numbers from -`bound` to `bound`, equally likely.
     pub fn uniform(&mut self, rows: usize, columns: usize, bound: f32, device: &Device) -> Result<Tensor> {
         // The upper 24 bits are as many as an f32 can hold.

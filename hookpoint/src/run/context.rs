@@ -1,7 +1,12 @@
 //! What a hook is told about where it is.
 
+use std::cell::Cell;
 use std::fmt;
 
+use candle_core::Tensor;
+
+use super::Step;
+use crate::error::Result;
 use crate::tree::Kind;
 
 /// Tells a hook where it is.
@@ -35,6 +40,8 @@ pub struct HookCtx<'a> {
     pub(crate) call: usize,
     pub(crate) element: Option<&'a [usize]>,
     pub(crate) type_name: &'static str,
+    pub(crate) step: Option<&'a Step>,
+    pub(crate) passed: &'a Cell<bool>,
 }
 
 impl HookCtx<'_> {
@@ -62,6 +69,36 @@ impl HookCtx<'_> {
     pub fn type_name(&self) -> &'static str {
         self.type_name
     }
+
+    /// Which step of a generation it is; none where nobody [says](crate::with_step) that one is going on.
+    pub fn step(&self) -> Option<&Step> {
+        self.step
+    }
+
+    /// The absolute position that comes first in this forward pass: 0 but for generations with a KV
+    /// cache, which compute only the new positions.
+    pub fn position(&self) -> usize {
+        self.step.map_or(0, |step| step.positions.start)
+    }
+
+    /// Leaves the value as it is, and this call uncounted: a hook that always passes is reported as one
+    /// that never fired.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let plan = model.plan().hook("up", |ctx, up| match ctx.call() {
+    ///     2 => Ok(Some((up * 2.)?)),
+    ///     _ => ctx.pass(),
+    /// })?;
+    /// let error = plan.run(|m| m.forward(&x)).unwrap_err();
+    /// assert!(error.to_string().starts_with(r#"hook("up") never fired"#));
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn pass(&self) -> Result<Option<Tensor>> {
+        self.passed.set(true);
+        Ok(None)
+    }
 }
 
 impl fmt::Debug for HookCtx<'_> {
@@ -71,6 +108,7 @@ impl fmt::Debug for HookCtx<'_> {
             .field("kind", &self.kind)
             .field("call", &self.call)
             .field("element", &self.element)
+            .field("step", &self.step)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! What happens at a point: hooks in the order of their registration, then patches, then the cache.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -8,7 +9,7 @@ use candle_core::Tensor;
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
-use super::{Capture, CaptureAny, HookCtx, Mode, PointKey, RunState};
+use super::{Capture, CaptureAny, HookCtx, Mode, PointKey, RunState, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{point_name, Index};
 use crate::raw::paused;
@@ -72,7 +73,14 @@ impl RunState<'_> {
         }
         let at = At { node: key.node, name, label: *label, kind: *kind, type_name, call };
         let new = match &request.action {
-            Action::Hook(hook) => at.hook(hook, pattern.index(), value)?,
+            Action::Hook(hook) => {
+                let acted = Cell::new(false);
+                let new = at.hook(hook, pattern.index(), value, self.step().as_ref(), &acted)?;
+                if !acted.get() {
+                    return Ok(None);
+                }
+                new
+            }
             Action::Patch(patch) => Some(at.patch(patch, pattern.index(), value)?),
             Action::Cache(options) => {
                 self.capture(&at, request, options, value)?;
@@ -293,11 +301,20 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    fn hook(&self, hook: &HookFn<'_>, index: Option<&Index>, value: &Tensor) -> Result<Option<Tensor>> {
+    fn hook(
+        &self,
+        hook: &HookFn<'_>,
+        index: Option<&Index>,
+        value: &Tensor,
+        step: Option<&Step>,
+        acted: &Cell<bool>,
+    ) -> Result<Option<Tensor>> {
         let call = |path: &str, element: Option<&[usize]>, seen: &Tensor| {
             let (kind, call, type_name) = (self.kind, self.call, self.type_name);
-            let ctx = HookCtx { path, kind, call, element, type_name };
+            let passed = &Cell::new(false);
+            let ctx = HookCtx { path, kind, call, element, type_name, step, passed };
             let new = paused(|| hook(&ctx, seen)).map_err(|error| hook_failed(path, error))?;
+            acted.set(acted.get() || !passed.get() || new.is_some());
             // What is given back as it was stays as it is, in its layout, too.
             let Some(new) = new.filter(|new| new.id() != seen.id()) else { return Ok(None) };
             let new = fit("what the hook returned", path, &new, &Like::of(seen), Broadcast::No)?;

@@ -21,6 +21,7 @@ mod preview;
 mod replacement;
 mod request;
 mod skip;
+mod step;
 mod together;
 mod wanted;
 
@@ -41,6 +42,7 @@ pub use request::CacheOptions;
 pub(crate) use request::{Action, HookFn, Request};
 use skip::PendingLesson;
 pub(crate) use skip::{Learned, Skipped};
+pub use step::{with_step, Step, Steps};
 pub use together::CallView;
 use together::Named;
 pub(crate) use together::{modules_only, CallHookFn, When};
@@ -77,6 +79,8 @@ pub(crate) struct RunState<'p> {
     known: RefCell<Vec<SeenCall>>,
     unknown: RefCell<Vec<SeenCall>>,
     goals: RefCell<Goals>,
+    /// Which step of a generation this is, if somebody says so.
+    step: RefCell<Option<Step>>,
     lessons: RefCell<Vec<PendingLesson>>,
     skipped: RefCell<Vec<Skipped>>,
     error: RefCell<Option<Error>>,
@@ -232,6 +236,7 @@ impl<'p> RunState<'p> {
                 Mode::UntilCollected => dispatch.goals(),
                 Mode::Whole | Mode::Scan => Goals::default(),
             }),
+            step: RefCell::default(),
             lessons: RefCell::default(),
             skipped: RefCell::default(),
             error: RefCell::default(),

@@ -4,6 +4,7 @@
 //! every request acts on all of them before the next one does. So hooks of calls and hooks of single values
 //! act in the order in which they were added.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use candle_core::Tensor;
@@ -223,7 +224,9 @@ impl RunState<'_> {
         }
         let (path, of) = (self.tree.name(node), self.tree.node(node));
         let (kind, type_name) = of.map_or((Kind::Module, ""), |node| (node.kind, node.type_name));
-        let ctx = HookCtx { path: &path, kind, call, element: None, type_name };
+        let (step, passed) = (self.step(), Cell::new(false));
+        let (step, passed) = (step.as_ref(), &passed);
+        let ctx = HookCtx { path: &path, kind, call, element: None, type_name, step, passed };
         let (now, nothing) =
             (named(parts, if *when == When::Before { "in" } else { "out" }), Named::default());
         let (inputs, outputs) = match when {
@@ -237,7 +240,9 @@ impl RunState<'_> {
             output_names: &outputs.names,
         };
         let new = paused(|| hook(&ctx, &view)).map_err(|error| hook_failed(&path, error))?;
-        self.note_fired(id, request, PointKey::output(node));
+        if new.is_some() || !passed.get() {
+            self.note_fired(id, request, PointKey::output(node));
+        }
         let Some(new) = new else { return Ok(()) };
         if new.len() != parts.len() {
             let message = format!(

@@ -39,15 +39,23 @@
 //! ```
 
 mod activation;
+mod checkpoint;
 mod config;
+mod generate;
+#[cfg(feature = "hub")]
+mod hub;
+mod load;
 mod model;
 mod past;
 mod prompt;
 mod random;
+mod sample;
 mod tokenizer;
 
 pub use activation::Activation;
 pub use config::Config;
+pub use generate::Generation;
 pub use model::{Attention, Block, Gpt2, Mlp};
 pub use past::Past;
+pub use sample::Sampling;
 pub use tokenizer::Tokenizer;

@@ -1,0 +1,234 @@
+//! Safetensors files, read tensor by tensor.
+//!
+//! Each tensor is read from its place in the file when it is asked for, through one buffer that is used
+//! again for the next. Nothing is mapped into memory: candle copies what it maps, so a map saves nothing,
+//! needs `unsafe`, and ends the process if somebody shortens the file meanwhile.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use candle_core::{DType, Device, Shape, Tensor};
+use candle_nn::var_builder::SimpleBackend;
+use hookpoint::{Error, ErrorKind, Result};
+use safetensors::tensor::Metadata;
+
+/// The weights of one model, in one file or several.
+pub(super) struct Checkpoint {
+    /// Of the folder, for messages.
+    name: String,
+    tensors: HashMap<String, Place>,
+    reader: Mutex<Reader>,
+}
+
+/// Where a tensor is.
+struct Place {
+    file: usize,
+    start: u64,
+    bytes: usize,
+    dtype: safetensors::Dtype,
+    shape: Vec<usize>,
+}
+
+struct Reader {
+    files: Vec<File>,
+    buffer: Vec<u8>,
+}
+
+const WHOLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+impl Checkpoint {
+    /// Reads the headers of `model.safetensors` in a folder, or of the files that its index names.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let mut checkpoint = Self {
+            name: folder.display().to_string(),
+            tensors: HashMap::new(),
+            reader: Mutex::new(Reader { files: Vec::new(), buffer: Vec::new() }),
+        };
+        if folder.join(WHOLE).exists() {
+            checkpoint.add_file(&folder.join(WHOLE))?;
+        } else if folder.join(INDEX).exists() {
+            for file in shards(&folder.join(INDEX))? {
+                checkpoint.add_file(&folder.join(file))?;
+            }
+        } else {
+            return Err(no_weights(folder));
+        }
+        Ok(checkpoint)
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<()> {
+        let mut file = File::open(path).map_err(|source| io(path, source))?;
+        let (data, metadata) = header(path, &mut file)?;
+        let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (name, info) in metadata.tensors() {
+            let (start, end) = info.data_offsets;
+            let place = Place {
+                file: reader.files.len(),
+                start: data + start as u64,
+                bytes: end.saturating_sub(start),
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+            };
+            self.tensors.insert(name, place);
+        }
+        reader.files.push(file);
+        Ok(())
+    }
+
+    /// The names of all tensors, in no order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    fn read(&self, name: &str, place: &Place, dtype: DType, device: &Device) -> Result<Tensor> {
+        let found = match place.dtype {
+            safetensors::Dtype::F16 => DType::F16,
+            safetensors::Dtype::BF16 => DType::BF16,
+            safetensors::Dtype::F32 => DType::F32,
+            safetensors::Dtype::F64 => DType::F64,
+            other => {
+                return Err(Error::msg(format!(
+                    "{}: `{name}` has dtype {other:?}; weights have to be F32, F16, BF16 or F64",
+                    self.name
+                )))
+            }
+        };
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let Reader { files, buffer } = &mut *reader;
+        let failed = |source| io(&PathBuf::from(format!("{}: `{name}`", self.name)), source);
+        let file = files.get_mut(place.file).ok_or_else(|| self.missing(name))?;
+        file.seek(SeekFrom::Start(place.start)).map_err(failed)?;
+        if buffer.len() < place.bytes {
+            buffer.resize(place.bytes, 0);
+        }
+        let bytes = buffer.get_mut(..place.bytes).unwrap_or_default();
+        file.read_exact(bytes).map_err(failed)?;
+        // Converted where it is needed, so that half as much goes to a GPU.
+        Ok(Tensor::from_raw_buffer(bytes, found, &place.shape, device)?.to_dtype(dtype)?)
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        Error::msg(format!(
+            "{}: there is no tensor `{name}`, which a model of this config.json has\n  config.json and \
+             weights have to belong together",
+            self.name
+        ))
+    }
+}
+
+impl SimpleBackend for Checkpoint {
+    fn get(
+        &self,
+        shape: Shape,
+        name: &str,
+        _: candle_nn::Init,
+        dtype: DType,
+        device: &Device,
+    ) -> candle_core::Result<Tensor> {
+        let place = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
+        // Before anything is read: a shape that is wrong may also be huge.
+        if place.shape != shape.dims() {
+            return Err(Error::msg(format!(
+                "{}: `{name}` has shape {:?}, and config.json asks for {:?}\n  config.json and weights have \
+                 to belong together",
+                self.name,
+                place.shape,
+                shape.dims()
+            ))
+            .into());
+        }
+        Ok(self.read(name, place, dtype, device)?)
+    }
+
+    fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
+        let place = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
+        Ok(self.read(name, place, dtype, device)?)
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+}
+
+/// Where the data of a file begin, and what is in it. The file is as long as its header says.
+fn header(path: &Path, file: &mut File) -> Result<(u64, Metadata)> {
+    // More than any model needs; the format has the same limit.
+    const LONGEST: u64 = 100_000_000;
+    let broken = |what: String| {
+        Error::msg(format!(
+            "{}: {what}\n  the file is damaged or was not fully downloaded; get it again",
+            path.display()
+        ))
+    };
+    let length = file.metadata().map_err(|source| io(path, source))?.len();
+    let mut first = [0; 8];
+    if length < first.len() as u64 {
+        return Err(broken(format!("{length} bytes are no safetensors file")));
+    }
+    file.read_exact(&mut first).map_err(|source| io(path, source))?;
+    let header = u64::from_le_bytes(first);
+    if header > LONGEST.min(length - first.len() as u64) {
+        return Err(broken(format!("it claims a header of {header} bytes, and has {length} bytes in all")));
+    }
+    let mut text = vec![0; header as usize];
+    file.read_exact(&mut text).map_err(|source| io(path, source))?;
+    let metadata: Metadata = serde_json::from_slice(&text)
+        .map_err(|error| broken(format!("its header cannot be read: {error}")))?;
+    let data = first.len() as u64 + header;
+    let mut end = 0;
+    for (name, info) in metadata.tensors() {
+        let count = info.shape.iter().try_fold(1usize, |count, dim| count.checked_mul(*dim));
+        let bits = count.and_then(|count| count.checked_mul(info.dtype.bitsize()));
+        let (start, stop) = info.data_offsets;
+        if bits.is_none_or(|bits| stop.checked_sub(start) != Some(bits / 8)) {
+            return Err(broken(format!("`{name}` has shape {:?} and offsets that do not fit", info.shape)));
+        }
+        end = end.max(stop as u64);
+    }
+    match data.checked_add(end) {
+        Some(all) if all == length => Ok((data, metadata)),
+        all => {
+            let all = all.map_or("more".to_string(), |all| all.to_string());
+            Err(broken(format!("its header speaks of {all} bytes, and it has {length}")))
+        }
+    }
+}
+
+/// The files that an index names, each once.
+pub(super) fn shards(path: &Path) -> Result<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Index {
+        weight_map: HashMap<String, String>,
+    }
+    let text = std::fs::read_to_string(path).map_err(|source| io(path, source))?;
+    let index: Index = serde_json::from_str(&text)
+        .map_err(|error| Error::msg(format!("{}: this is no index of weights: {error}", path.display())))?;
+    let mut files: Vec<String> = index.weight_map.into_values().collect();
+    files.sort();
+    files.dedup();
+    // What comes with a checkpoint stays in its folder.
+    if let Some(file) = files.iter().find(|file| Path::new(file).file_name() != Some(file.as_str().as_ref()))
+    {
+        return Err(Error::msg(format!("{}: `{file}` is not the name of a file", path.display())));
+    }
+    Ok(files)
+}
+
+fn no_weights(folder: &Path) -> Error {
+    let found = ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"];
+    let advice = match found.iter().find(|file| folder.join(file).exists()) {
+        Some(file) => {
+            format!("`{file}` cannot be read here; `save_pretrained` of transformers writes safetensors")
+        }
+        None => "give the folder of a checkpoint, as `save_pretrained` of transformers writes it".to_string(),
+    };
+    Error::msg(format!("{}: there is neither `{WHOLE}` nor `{INDEX}`\n  {advice}", folder.display()))
+}
+
+fn io(path: &Path, source: std::io::Error) -> Error {
+    ErrorKind::Io { path: path.display().to_string(), source }.into()
+}
