@@ -1,7 +1,7 @@
 //! Text from a GPT-2, token by token, with hooks in force at every step.
 
 use candle_core::{DType, IndexOp, Tensor};
-use hookpoint::{with_step, Result, Step};
+use hookpoint::{with_step, Error, Result, Step};
 
 use super::model::Gpt2;
 use super::past::Past;
@@ -76,8 +76,11 @@ impl Gpt2 {
     /// Positions are counted with the padding.
     pub fn generate<P: AsRef<[u32]>>(&self, prompts: &[P], generation: &Generation) -> Result<Vec<Vec<u32>>> {
         generation.sampling.check()?;
+        if let Some(row) = prompts.iter().position(|prompt| prompt.as_ref().is_empty()) {
+            return Err(Error::msg(format!("the prompt is empty: there are no tokens in row {row}")));
+        }
         let mut rows = Rows::new(prompts, self, generation);
-        let last = rows.columns + generation.max_new_tokens.saturating_sub(1);
+        let last = rows.columns.saturating_add(generation.max_new_tokens.saturating_sub(1));
         if last > self.config().n_positions {
             return Err(prompt::too_long(last, self.config()));
         }

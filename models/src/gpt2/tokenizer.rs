@@ -58,13 +58,21 @@ impl Tokenizer {
         if encoding.get_ids().is_empty() {
             return Err(Error::msg(format!("the prompt is empty: `{text}` has no tokens")));
         }
-        let unknown_id = self.unknown_token().and_then(|token| self.id(&token));
-        let at = encoding.get_ids().iter().position(|id| Some(*id) == unknown_id);
-        if let Some(&(start, end)) = at.and_then(|at| encoding.get_offsets().get(at)) {
-            let word = text.get(start..end).unwrap_or(text);
-            // Who writes the unknown token itself means it.
-            if self.unknown_token().as_deref() != Some(word) {
-                return Err(unknown(word, text));
+        match self.unknown_token() {
+            Some(token) => {
+                let id = self.id(&token);
+                let at = encoding.get_ids().iter().position(|other| Some(*other) == id);
+                let place = at.and_then(|at| encoding.get_offsets().get(at));
+                let word = place.map(|(start, end)| text.get(*start..*end).unwrap_or(text));
+                // Who writes the unknown token itself means it.
+                if let Some(word) = word.filter(|word| *word != token) {
+                    return Err(unknown(word, text));
+                }
+            }
+            None => {
+                if let Some(word) = dropped(text, encoding.get_offsets()) {
+                    return Err(unknown(word, text));
+                }
             }
         }
         Ok(encoding.get_ids().to_vec())
@@ -114,6 +122,18 @@ impl Tokenizer {
         let mut words = text.split_whitespace();
         words.find(|word| self.0.encode(*word, false).is_err()).map(str::to_string)
     }
+}
+
+/// The first character that no token stands for. A tokenizer without an unknown token leaves out what it
+/// does not know.
+fn dropped<'t>(text: &'t str, tokens: &[(usize, usize)]) -> Option<&'t str> {
+    let mut known = vec![false; text.len()];
+    for (start, end) in tokens {
+        known.get_mut(*start..*end).unwrap_or_default().fill(true);
+    }
+    let mut letters = text.char_indices().filter(|(_, letter)| !letter.is_whitespace());
+    let (at, letter) = letters.find(|(at, _)| known.get(*at) == Some(&false))?;
+    text.get(at..at + letter.len_utf8())
 }
 
 fn unknown(word: &str, text: &str) -> Error {
