@@ -1,8 +1,8 @@
 //! Safetensors files, read tensor by tensor.
 //!
-//! Each tensor is read from its place in the file when it is asked for, through one buffer that is used
-//! again for the next. Nothing is mapped into memory: candle copies what it maps, so a map saves nothing,
-//! needs `unsafe`, and ends the process if somebody shortens the file meanwhile.
+//! Each tensor is read when it is asked for, from its place in the file right into the memory that it
+//! will live in. Nothing is mapped: candle copies what it maps, so a map saves nothing, needs `unsafe`, and
+//! ends the process if somebody shortens the file meanwhile.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ pub(super) struct Checkpoint {
     /// Of the folder, for messages.
     name: String,
     tensors: HashMap<String, Place>,
-    reader: Mutex<Reader>,
+    files: Mutex<Vec<File>>,
 }
 
 /// Where a tensor is.
@@ -32,22 +32,14 @@ struct Place {
     shape: Vec<usize>,
 }
 
-struct Reader {
-    files: Vec<File>,
-    buffer: Vec<u8>,
-}
-
 const WHOLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 impl Checkpoint {
     /// Reads the headers of `model.safetensors` in a folder, or of the files that its index names.
     pub fn open(folder: &Path) -> Result<Self> {
-        let mut checkpoint = Self {
-            name: folder.display().to_string(),
-            tensors: HashMap::new(),
-            reader: Mutex::new(Reader { files: Vec::new(), buffer: Vec::new() }),
-        };
+        let mut checkpoint =
+            Self { name: folder.display().to_string(), tensors: HashMap::new(), files: Mutex::default() };
         if folder.join(WHOLE).exists() {
             checkpoint.add_file(&folder.join(WHOLE))?;
         } else if folder.join(INDEX).exists() {
@@ -63,11 +55,11 @@ impl Checkpoint {
     fn add_file(&mut self, path: &Path) -> Result<()> {
         let mut file = File::open(path).map_err(|source| io(path, source))?;
         let (data, metadata) = header(path, &mut file)?;
-        let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;
             let place = Place {
-                file: reader.files.len(),
+                file: files.len(),
                 start: data + start as u64,
                 bytes: end.saturating_sub(start),
                 dtype: info.dtype,
@@ -75,7 +67,7 @@ impl Checkpoint {
             };
             self.tensors.insert(name, place);
         }
-        reader.files.push(file);
+        files.push(file);
         Ok(())
     }
 
@@ -85,11 +77,12 @@ impl Checkpoint {
     }
 
     fn read(&self, name: &str, place: &Place, dtype: DType, device: &Device) -> Result<Tensor> {
-        let found = match place.dtype {
-            safetensors::Dtype::F16 => DType::F16,
-            safetensors::Dtype::BF16 => DType::BF16,
-            safetensors::Dtype::F32 => DType::F32,
-            safetensors::Dtype::F64 => DType::F64,
+        use safetensors::Dtype;
+        let tensor = match place.dtype {
+            Dtype::F32 => self.numbers::<f32>(name, place, device)?,
+            Dtype::F16 => self.numbers::<half::f16>(name, place, device)?,
+            Dtype::BF16 => self.numbers::<half::bf16>(name, place, device)?,
+            Dtype::F64 => self.numbers::<f64>(name, place, device)?,
             other => {
                 return Err(Error::msg(format!(
                     "{}: `{name}` has dtype {other:?}; weights have to be F32, F16, BF16 or F64",
@@ -97,18 +90,24 @@ impl Checkpoint {
                 )))
             }
         };
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-        let Reader { files, buffer } = &mut *reader;
-        let failed = |source| io(&PathBuf::from(format!("{}: `{name}`", self.name)), source);
-        let file = files.get_mut(place.file).ok_or_else(|| self.missing(name))?;
-        file.seek(SeekFrom::Start(place.start)).map_err(failed)?;
-        if buffer.len() < place.bytes {
-            buffer.resize(place.bytes, 0);
-        }
-        let bytes = buffer.get_mut(..place.bytes).unwrap_or_default();
-        file.read_exact(bytes).map_err(failed)?;
         // Converted where it is needed, so that half as much goes to a GPU.
-        Ok(Tensor::from_raw_buffer(bytes, found, &place.shape, device)?.to_dtype(dtype)?)
+        Ok(tensor.to_dtype(dtype)?)
+    }
+
+    /// Reads numbers of one type, in the byte order of this machine, which is that of the file on all
+    /// that candle runs on.
+    fn numbers<T>(&self, name: &str, place: &Place, device: &Device) -> Result<Tensor>
+    where
+        T: candle_core::WithDType + bytemuck::Pod,
+    {
+        // The size was checked against the length of the file.
+        let mut numbers: Vec<T> = vec![T::zeroed(); place.bytes / size_of::<T>()];
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = files.get_mut(place.file).ok_or_else(|| self.missing(name))?;
+        let failed = |source| io(&PathBuf::from(format!("{}: `{name}`", self.name)), source);
+        file.seek(SeekFrom::Start(place.start)).map_err(failed)?;
+        file.read_exact(bytemuck::cast_slice_mut(&mut numbers)).map_err(failed)?;
+        Ok(Tensor::from_vec(numbers, place.shape.as_slice(), device)?)
     }
 
     fn missing(&self, name: &str) -> Error {
