@@ -33,7 +33,7 @@ struct Place {
 }
 
 const WHOLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 impl Checkpoint {
     /// Reads the headers of `model.safetensors` in a folder, or of the files that its index names.

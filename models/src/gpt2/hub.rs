@@ -7,6 +7,7 @@ use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::Cache;
 use hookpoint::{Error, Result};
 
+use super::checkpoint::{shards, INDEX};
 use super::model::Gpt2;
 
 impl Gpt2 {
@@ -38,14 +39,24 @@ fn fetch(name: &str) -> Result<PathBuf> {
     let repo = api.map_err(|error| unreachable_hub(name, "config.json", &error))?.model(name.to_string());
     let get = |file: &str| repo.get(file).map_err(|error| unreachable_hub(name, file, &error));
 
+    let cached = |file: &str| Cache::from_env().model(name.to_string()).get(file);
+
+    let was_there = cached("config.json").is_some();
     let config = get("config.json")?;
-    if optional(&repo, name, "model.safetensors")?.is_none() {
-        let index = get("model.safetensors.index.json")?;
-        for file in super::checkpoint::shards(&index)? {
+    let whole = match cached(INDEX) {
+        Some(_) => None,
+        None => optional(&repo, name, "model.safetensors")?,
+    };
+    if whole.is_none() {
+        for file in shards(&get(INDEX)?)? {
             get(&file)?;
         }
     }
-    optional(&repo, name, "tokenizer.json")?;
+    match optional(&repo, name, "tokenizer.json") {
+        // Whether there is one was found out when the rest was downloaded.
+        Err(_) if was_there => {}
+        other => drop(other?),
+    }
     let folder = config.parent().map(PathBuf::from);
     folder.ok_or_else(|| Error::msg(format!("`{}` is in no folder", config.display())))
 }
