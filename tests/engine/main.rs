@@ -34,6 +34,8 @@ mod parameters;
 mod patches;
 /// Modules that do not run because their output is replaced.
 mod skip;
+/// Steps of a generation, hooks that pass, and values that are made on demand.
+mod steps;
 
 /// Which module is meant: shared ones, empty ones, repeated ones, enums, containers.
 mod identity;

@@ -38,6 +38,32 @@
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 
+//! # From a checkpoint
+//!
+//! [`Gpt2::from_dir`] takes the folder of a checkpoint as Hugging Face's `save_pretrained` writes it, and its
+//! tokenizer with it. What is computed is what transformers computes, for every choice that [`Config`] has.
+//!
+//! ```no_run
+//! use candle_core::{DType, Device};
+//! use hookpoint_models::gpt2::{Generation, Gpt2};
+//!
+//! let model = Gpt2::from_dir("path/to/gpt2", DType::F32, &Device::Cpu)?;
+//! println!("{}", model.complete("When Mary and John went to the store,", &Generation::new(20))?);
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
+//!
+//! # Generation
+//!
+//! [`Gpt2::generate`] continues several prompts at once, with a KV cache. Called in the closure of a run, hooks,
+//! patches and caches are in force at every step; [`Generation`] has an example. A hook that is to act on the
+//! prompt, or at one step, is limited with [`hookpoint::Steps`], and then gives the same text with and without a
+//! KV cache.
+//!
+//! # Gradients
+//!
+//! The forward code uses candle's fused softmax and layer norm, through which candle's own `backward` does not
+//! see. It stops there without a word.
+
 mod activation;
 mod checkpoint;
 mod config;
