@@ -102,6 +102,9 @@
 //! * [`Plan::collect`] ends the run as soon as the last wanted value is there.
 //! * A module whose whole output is patched is not executed if nothing inside it is wanted and the
 //!   shape of its output is known; see [`Plan::patch`].
+//! * A run may be a whole generation. The loop that generates announces its steps with [`with_step`];
+//!   [`Steps`] limits a hook to some of them, with the same effect with and without a KV cache, and
+//!   [`ActivationCache::join`] puts what was cached at each step side by side.
 //! * Where `forward` takes `&mut self`, use [`plan_mut`](Hooked::plan_mut) with
 //!   [`run_mut`](Plan::run_mut).
 //!
