@@ -21,15 +21,15 @@
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 //!
-//! [`bundled`] lists them all, for tests.
-//!
-//! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint.
 //! | model | what it is |
 //! | --- | --- |
 //! | [`gpt2`] | GPT-2, from any Hugging Face checkpoint, with generation |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
-//! With the feature `hub` models can also be loaded by their name on the Hugging Face hub. The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint.
+//! [`bundled`] lists them all, for tests.
+//!
+//! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint. With `hub`, models
+//! can be loaded by their name on the Hugging Face hub.
 
 pub mod autoencoder;
 pub mod gpt2;

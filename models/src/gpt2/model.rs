@@ -13,6 +13,7 @@ use super::config::Config;
 use super::past::Past;
 use super::prompt;
 use super::tokenizer::Tokenizer;
+use crate::bundled::bundle;
 
 /// How far from zero weights are before training.
 const SPREAD: f64 = 0.02;
@@ -85,17 +86,15 @@ impl Attention {
         // [batch, head, pos, d_head] -> [batch, pos, head, d_head]
         let z = pattern.matmul(&values)?.transpose(1, 2)?;
         let out = self.c_proj.forward(&z.reshape((batch, pos, width))?)?;
-        if !hookpoint::wanted("result") {
-            return Ok(out);
-        }
         // [batch, pos, head, d_model]: what each head adds. Large, and `c_proj` has summed it up already,
         // so it is made for those who ask, and what they change is added as a difference.
-        let results = self.head_results(&z)?;
-        let result = results.clone();
-        if result.id() == results.id() {
-            return Ok(out);
+        if let Some(made) = hookpoint::wanted("result").then(|| self.head_results(&z)).transpose()? {
+            let result = made.clone();
+            if result.id() != made.id() {
+                return out + (result - made)?.sum(2)?;
+            }
         }
-        out + (result - results)?.sum(2)?
+        Ok(out)
     }
 
     /// What each head contributes to the output, without the bias: `[batch, pos, head, d_model]` for
@@ -328,4 +327,14 @@ impl Gpt2 {
     pub fn unembed(&self) -> &Linear {
         &self.unembed
     }
+}
+
+bundle! {
+    "gpt2",
+    model: |device| {
+        let sizes = Config { vocab_size: 20, n_positions: 8, n_embd: 12, n_head: 3, n_layer: 2, ..Config::default() };
+        Gpt2::random(&sizes, 1, device)
+    },
+    input: |device| Tensor::new(&[[1u32, 7, 3, 9], [2, 4, 4, 0]], device),
+    run: |m, ids| m.forward(ids),
 }
