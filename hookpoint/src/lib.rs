@@ -169,6 +169,7 @@ pub mod error;
 pub mod pattern;
 
 mod cache;
+mod capture;
 mod check;
 mod device;
 mod hooked;

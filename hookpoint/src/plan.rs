@@ -100,7 +100,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Self { hooked, tree, requests, allow_unfired: false, prepared, of }
     }
 
-    fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
+    pub(crate) fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
         let nodes = selected(&self.tree, &pattern, &action)?;
         self.prepared.take();
         self.requests.push(Request { pattern, action, nodes });

@@ -20,6 +20,7 @@ use std::ptr;
 use candle_core::{Tensor, Var};
 
 use crate::run::RunState;
+use crate::value::{AnyValue, DynamicOps};
 
 // ---------------------------------------------------------------------------------------------
 // 1. Values of unknown type
@@ -194,30 +195,53 @@ pub(crate) fn same_type<A: Plain, B>(value: A) -> Option<B> {
 
 /// Where a method keeps an argument that replaces the one it was given.
 #[derive(Default)]
-pub struct Slot(Option<Tensor>);
+pub enum Slot {
+    /// Nothing replaces it.
+    #[default]
+    Empty,
+    /// A tensor, or an option of one.
+    Tensor(Option<Tensor>),
+    /// A value of another type that is known at run time.
+    Any(Box<AnyValue>),
+}
 
 impl Slot {
     /// An empty slot.
     #[inline(always)]
     pub const fn new() -> Self {
-        Self(None)
+        Self::Empty
     }
 
     /// Keeps `new` and gives it out in the place of `original`, which is a tensor or an option of one;
     /// anything else is given back as it was.
     pub(crate) fn put<'s, T: ?Sized>(&'s mut self, original: &'s T, new: Tensor) -> &'s T {
-        if typeid::of::<T>() == TypeId::of::<Tensor>() {
-            let kept: &'s Tensor = self.0.insert(new);
-            // SAFETY: `T` is `Tensor`, so both references are the same type.
-            return unsafe { std::mem::transmute_copy::<&'s Tensor, &'s T>(&kept) };
-        }
+        *self = Self::Tensor(Some(new));
+        let Self::Tensor(kept) = self else { return original };
+        let kept: &'s Option<Tensor> = kept;
         if typeid::of::<T>() == TypeId::of::<Option<Tensor>>() {
-            self.0 = Some(new);
-            let kept: &'s Option<Tensor> = &self.0;
             // SAFETY: `T` is `Option<Tensor>`, so both references are the same type.
             return unsafe { std::mem::transmute_copy::<&'s Option<Tensor>, &'s T>(&kept) };
         }
+        if let (Some(kept), true) = (kept, typeid::of::<T>() == TypeId::of::<Tensor>()) {
+            // SAFETY: `T` is `Tensor`, so both references are the same type.
+            return unsafe { std::mem::transmute_copy::<&'s Tensor, &'s T>(&kept) };
+        }
         original
+    }
+
+    /// As `put`, for a value of any type that is known at run time ([`DynamicOps`]).
+    pub(crate) fn put_any<'s, T: ?Sized>(&'s mut self, original: &'s T, new: AnyValue) -> &'s T {
+        let id = typeid::of::<T>();
+        // Only types without lifetimes are known, so the ids say that `T` is the type of `new`.
+        if !new.is(id) || DynamicOps::for_type(id).is_none() {
+            return original;
+        }
+        *self = Self::Any(Box::new(new));
+        let Self::Any(kept) = self else { return original };
+        let kept: *const () = ptr::from_ref(&*kept.value).cast();
+        // SAFETY: `T` is the type of the value, hence sized, and a reference to it is a plain pointer; the
+        // value is in an `Arc` that the slot keeps, and the slot is borrowed for 's.
+        unsafe { std::mem::transmute_copy::<*const (), &'s T>(&kept) }
     }
 }
 

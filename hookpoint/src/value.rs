@@ -3,7 +3,7 @@
 mod dynamic;
 pub mod probe;
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::hash::Hash;
@@ -199,11 +199,32 @@ impl HookValue for candle_nn::rnn::GRUState {
 pub struct AnyValue {
     pub(crate) value: Arc<dyn Any + Send + Sync>,
     pub(crate) type_name: &'static str,
+    put: fn(&dyn Any, &mut dyn Any) -> bool,
 }
 
 impl AnyValue {
     /// Copies `value`.
     pub fn of<V: Clone + Send + Sync + 'static>(value: &V) -> Self {
-        Self { value: Arc::new(value.clone()), type_name: std::any::type_name::<V>() }
+        Self {
+            value: Arc::new(value.clone()),
+            type_name: std::any::type_name::<V>(),
+            put: |value, place| match (value.downcast_ref::<V>(), place.downcast_mut::<V>()) {
+                (Some(value), Some(place)) => {
+                    place.clone_from(value);
+                    true
+                }
+                _ => false,
+            },
+        }
+    }
+
+    /// Is it of this type?
+    pub(crate) fn is(&self, type_id: TypeId) -> bool {
+        (*self.value).type_id() == type_id
+    }
+
+    /// Puts a copy into `place`, if it is of this type.
+    pub(crate) fn put(&self, place: &mut dyn Any) -> bool {
+        (self.put)(&*self.value, place)
     }
 }

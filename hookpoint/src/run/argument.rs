@@ -2,16 +2,27 @@
 
 use candle_core::Tensor;
 
+use super::any::{type_name, WHOLE};
 use super::fire::Replace;
 use super::frame::{address, with_label};
 use super::{part_id, PointKey, RunState, Slot32};
-use crate::error::Result;
-use crate::raw::{Erased, ErasedMut};
+use crate::error::{ErrorKind, Result};
+use crate::pattern::point_name;
+use crate::raw::{paused, Erased, ErasedMut};
 use crate::tree::MethodInfo;
-use crate::value::DynamicOps;
+use crate::value::{AnyValue, DynamicOps};
+
+/// How the type of a tensor is called in messages.
+const TENSOR: &str = "candle_core::Tensor";
 
 pub(super) fn holds_tensors(type_id: std::any::TypeId) -> bool {
     DynamicOps::for_type(type_id).is_some_and(|ops| ops.has_tensors())
+}
+
+/// What takes the place of an argument.
+pub(super) enum New {
+    Tensor(Tensor),
+    Any(AnyValue),
 }
 
 impl RunState<'_> {
@@ -29,30 +40,86 @@ impl RunState<'_> {
         number: u32,
         value: Erased<'_>,
         replace: Replace,
-    ) -> Result<Option<Tensor>> {
+    ) -> Result<Option<New>> {
         if let Some(new) = self.decided_argument(depth, number, replace) {
-            return new;
+            return match (value.tensor(), new?) {
+                (Some(_), new) => {
+                    self.next_input(depth);
+                    Ok(new.map(New::Tensor))
+                }
+                // The tensors inside were shown before, the value as a whole was not.
+                (None, None) => Ok(self.argument_any(depth, number, value, replace)?.map(New::Any)),
+                (None, Some(_)) => {
+                    let reason = "it is inside an argument that is a reference; hook it where it is made";
+                    Err(self.not_replaceable(depth, number, reason))
+                }
+            };
         }
         let Some(tensor) = value.tensor() else {
-            if holds_tensors(value.type_id()) {
-                self.next_input(depth);
-            }
-            return Ok(None);
+            return Ok(self.argument_any(depth, number, value, replace)?.map(New::Any));
         };
         let input = self.next_input(depth);
-        let Some(at) = self.argument_point(depth, number, input, tensor) else { return Ok(None) };
+        let Some(at) = self.argument_point(depth, number, Some(input), Some(tensor)) else { return Ok(None) };
+        self.patch_any(at.key, &|| at.names(), TENSOR, &mut |_| false)?;
         let new = self.fire(at.key, &|| at.names(), tensor, replace)?;
+        self.settle(at.key.node);
+        Ok(new.map(New::Tensor))
+    }
+
+    /// An argument of another type, which can be kept and replaced as a whole.
+    fn argument_any(
+        &self,
+        depth: usize,
+        number: u32,
+        value: Erased<'_>,
+        replace: Replace,
+    ) -> Result<Option<AnyValue>> {
+        let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(None) };
+        let input = ops.has_tensors().then(|| self.next_input(depth));
+        let Some(mut at) = self.argument_point(depth, number, input, None) else { return Ok(None) };
+        at.key.part = WHOLE;
+        let names = || at.names();
+        let mut new = None;
+        if self.dispatch.at(at.key.node).patches_any {
+            let copied = paused(|| ops.copy(value));
+            self.patch_any(at.key, &names, type_name(copied.as_ref()), &mut |any| {
+                let fits = any.is(value.type_id());
+                new = fits.then(|| any.clone());
+                fits
+            })?;
+        }
+        if let (Some(_), Replace::No(reason)) = (&new, replace) {
+            let value = names().into_iter().next().unwrap_or_default();
+            let point = point_name(self.tree.segments(at.key.node), &value);
+            return Err(ErrorKind::NotReplaceable { point, reason: reason.to_string() }.into());
+        }
+        self.fire_any(at.key, &names, &mut || new.clone().or_else(|| ops.copy(value)));
         self.settle(at.key.node);
         Ok(new)
     }
 
+    /// An argument whose tensors were shown before: what is to be done with it as a whole.
+    fn argument_whole(&self, depth: usize, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
+        let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(()) };
+        let input = ops.has_tensors().then(|| self.next_input(depth));
+        let Some(at) = self.argument_point(depth, number, input, None) else { return Ok(()) };
+        let key = |part| PointKey { part, ..at.key };
+        self.patch_value(&key, &|| at.names(), ops, &mut value)?;
+        if !ops.is_one_tensor() {
+            self.fire_any(key(WHOLE), &|| at.names(), &mut || ops.copy(value.shared()));
+            self.settle(at.key.node);
+        }
+        Ok(())
+    }
+
     pub(super) fn argument_value(&self, depth: usize, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
         if self.decided_value(depth, number, &mut value)? {
-            return Ok(());
+            return self.argument_whole(depth, number, value);
         }
         if let Some(tensor) = value.get_mut::<Tensor>() {
             let input = self.next_input(depth);
-            if let Some(at) = self.argument_point(depth, number, input, tensor) {
+            if let Some(at) = self.argument_point(depth, number, Some(input), Some(tensor)) {
+                self.patch_any(at.key, &|| at.names(), TENSOR, &mut |_| false)?;
                 if let Some(new) = self.fire(at.key, &|| at.names(), tensor, Replace::Yes)? {
                     *tensor = new;
                 }
@@ -67,10 +134,14 @@ impl RunState<'_> {
             return Ok(());
         }
         let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(()) };
-        let input = if ops.has_tensors() { self.next_input(depth) } else { 0 };
+        let input = ops.has_tensors().then(|| self.next_input(depth));
+        let whole = self.argument_point(depth, number, input, None);
+        if let Some(at) = &whole {
+            self.patch_value(&|part| PointKey { part, ..at.key }, &|| at.names(), ops, &mut value)?;
+        }
         let mut part = 0;
-        ops.each_tensor(value, &mut |label, tensor| {
-            if let Some(mut at) = self.argument_point(depth, number, input, tensor) {
+        ops.each_tensor(value.reborrow(), &mut |label, tensor| {
+            if let Some(mut at) = self.argument_point(depth, number, input, Some(tensor)) {
                 at.key.part = part_id(part, label);
                 let names = || at.part_names(part, label);
                 if let Some(new) = self.fire(at.key, &names, tensor, Replace::Yes)? {
@@ -79,15 +150,30 @@ impl RunState<'_> {
             }
             part += 1;
             Ok(())
-        })
+        })?;
+        if let Some(at) = whole {
+            let key = PointKey { part: WHOLE, ..at.key };
+            self.fire_any(key, &|| at.names(), &mut || ops.copy(value.shared()));
+            self.settle(at.key.node);
+        }
+        Ok(())
     }
 
-    fn argument_point(&self, depth: usize, number: u32, input: u32, tensor: &Tensor) -> Option<Argument> {
+    /// The point of an argument, if somebody may want it. `input` is its number among the arguments that
+    /// hold tensors.
+    fn argument_point(
+        &self,
+        depth: usize,
+        number: u32,
+        input: Option<u32>,
+        tensor: Option<&Tensor>,
+    ) -> Option<Argument> {
         let mut frames = self.frames.borrow_mut();
         let frame = frames.get_mut(depth - 1)?;
         let node = frame.node?;
         let wants = self.dispatch.at(node);
-        if frame.is_call && frame.lesson.is_none() && self.is_lesson(wants) {
+        let is_lesson = frame.is_call && frame.lesson.is_none() && self.is_lesson(wants);
+        if let Some(tensor) = tensor.filter(|_| is_lesson) {
             frame.lesson = self.begin_lesson(node, tensor);
             frame.replaced_for = wants.may_skip.then(|| tensor.clone());
         }
@@ -107,22 +193,22 @@ pub(super) struct Argument {
     pub key: PointKey,
     pub method: &'static MethodInfo,
     pub number: u32,
-    pub input: u32,
+    pub input: Option<u32>,
     pub is_call: bool,
 }
 
 impl Argument {
     pub fn names(&self) -> Vec<String> {
         let own = self.method.args.get(self.number as usize).filter(|name| !name.is_empty());
-        let numbered = match self.input {
+        let numbered = self.input.map(|input| match input {
             0 => "in".to_string(),
             n => format!("in.{n}"),
-        };
-        let by_number = match self.is_call {
+        });
+        let by_number = numbered.map(|numbered| match self.is_call {
             true => numbered,
             false => format!("{}.{numbered}", self.method.name),
-        };
-        own.map(|name| self.method.value_name(name)).into_iter().chain([by_number]).collect()
+        });
+        own.map(|name| self.method.value_name(name)).into_iter().chain(by_number).collect()
     }
 
     /// The names of a part of the argument. The second part of the first input is `in.0.1`: the second
@@ -130,7 +216,7 @@ impl Argument {
     pub fn part_names(&self, part: u32, label: &str) -> Vec<String> {
         let first = if part == 0 { self.names() } else { Vec::new() };
         let numbered = |name: String| match name.strip_suffix("in") {
-            Some(_) if self.input == 0 => format!("{name}.0"),
+            Some(_) if self.input == Some(0) => format!("{name}.0"),
             _ => name,
         };
         let mut whole = self.names();

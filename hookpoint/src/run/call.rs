@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use candle_core::Tensor;
 
+use super::any::WHOLE;
 use super::fire::Replace;
 use super::frame::with_label;
 use super::together::{gather, named, scatter, Named, Part, When};
@@ -288,10 +289,16 @@ impl RunState<'_> {
         let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| matters) else {
             return;
         };
-        let fired = match inputs {
+        let key = |part| PointKey { node: call.node, method: 0, slot: Slot32::Result, part };
+        let output = || vec!["out".to_string()];
+        let patched = self.patch_value(&key, &output, ops, &mut result);
+        let fired = patched.and_then(|()| match inputs {
             Some(inputs) => self.fire_result_together(call, &inputs, ops, &mut result),
             None => self.fire_result(call, ops, &mut result),
-        };
+        });
+        if !ops.is_one_tensor() {
+            self.fire_any(key(WHOLE), &output, &mut || ops.copy(result.shared()));
+        }
         let parts = fired.unwrap_or_else(|error| {
             self.fail(error);
             0

@@ -42,6 +42,8 @@ pub(crate) struct Wants {
     pub together: bool,
     /// Whole-output patches only, and nothing wanted inside: the module need not run.
     pub may_skip: bool,
+    /// Are there values of other types than tensors to be replaced?
+    pub patches_any: bool,
     /// The requests that select this node, in the order in which they act.
     pub requests: Vec<u32>,
 }
@@ -54,6 +56,7 @@ static NOTHING: Wants = Wants {
     keeps: None,
     together: false,
     may_skip: false,
+    patches_any: false,
     requests: Vec::new(),
 };
 
@@ -205,6 +208,7 @@ impl Dispatch {
                 wants.inputs |= meaning.inputs || meaning.inside() > 0;
                 wants.values |= meaning.inside() > 0;
                 wants.requests.push(id);
+                wants.patches_any |= matches!(request.action, Action::PatchAny(_));
                 parameters |= node.kind == Kind::Parameter;
                 if let Action::Cache(_) = request.action {
                     goals.push((*at, Goal::new(id, meaning.expects())));
@@ -215,7 +219,9 @@ impl Dispatch {
                     wants.together = true;
                     wants.inputs = true;
                 }
-                let harmless = whole_output && !matches!(request.action, Action::Hook(_) | Action::Call(..));
+                let replaces_only =
+                    !matches!(request.action, Action::Hook(_) | Action::Call(..) | Action::PatchAny(_));
+                let harmless = whole_output && replaces_only;
                 if let Some(blocked) = blocked.get_mut(*at as usize) {
                     *blocked |= !harmless;
                 }

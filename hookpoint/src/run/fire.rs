@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use super::any::WHOLE;
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
-use super::{Capture, CaptureAny, HookCtx, Mode, PointKey, RunState, Step};
+use super::{Capture, HookCtx, Mode, PointKey, RunState, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{point_name, Index};
 use crate::raw::paused;
 use crate::tree::{Kind, NodeId, Seen};
-use crate::value::AnyValue;
 
 /// May the value at a point be replaced, and if not, why not?
 #[derive(Clone, Copy)]
@@ -86,8 +86,8 @@ impl RunState<'_> {
                 self.capture(&at, request, options, value)?;
                 None
             }
-            // Not of a single value: see `together`.
-            Action::Call(..) => return Ok(None),
+            // Not of a single value: see `together`, and `any`.
+            Action::Call(..) | Action::PatchAny(_) => return Ok(None),
         };
         self.note_fired(*id, request, key);
         match (replace, new) {
@@ -153,39 +153,6 @@ impl RunState<'_> {
         self.visits.borrow().get(node as usize).copied().unwrap_or(0)
     }
 
-    /// As `fire`, for a value that is not a tensor: it can only be kept, as a copy.
-    pub(super) fn fire_any(
-        &self,
-        key: PointKey,
-        names: &dyn Fn() -> Vec<String>,
-        copy: &mut dyn FnMut() -> Option<AnyValue>,
-    ) {
-        if self.has_ended() {
-            return;
-        }
-        let nothing_seen = |calls| Seen { shape: Vec::new(), dtype: candle_core::DType::U8, calls };
-        let arrived = match self.scans() {
-            true => None,
-            false => self.arrive(key, names, nothing_seen),
-        };
-        let Some((described, call)) = arrived else { return };
-        for Asked { request: id, label, .. } in &described.asked {
-            let Some(request) = self.requests.get(*id as usize) else { continue };
-            let pattern = &request.pattern;
-            let wanted = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
-            if !wanted || !matches!(request.action, Action::Cache(_)) {
-                continue;
-            }
-            // A `clone` is the user's own code, and may be annotated.
-            if let Some(value) = paused(&mut *copy) {
-                let after = self.kept.borrow().len();
-                let capture = CaptureAny { label: *label, call: call as u32, value, after };
-                self.kept_any.borrow_mut().push(capture);
-                self.note_fired(*id, request, key);
-            }
-        }
-    }
-
     /// Counts one more visit of a point; gives what is asked for there, if anything is.
     pub(super) fn arrive(
         &self,
@@ -200,12 +167,26 @@ impl RunState<'_> {
             let order = all.len();
             all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(call + 1);
         }
-        let known = self.dispatch.described(number);
-        let described = known.unwrap_or_else(|| {
+        let described = self.described(number, key, names);
+        (!described.asked.is_empty()).then_some((described, call))
+    }
+
+    /// What is asked for at a point that is about to be reached, and which visit that will be.
+    pub(super) fn about_to_arrive(
+        &self,
+        key: PointKey,
+        names: &dyn Fn() -> Vec<String>,
+    ) -> (Arc<Described>, usize) {
+        let number = self.dispatch.points.borrow_mut().number(key);
+        let call = self.visits.borrow().get(number as usize).map_or(0, |visits| *visits as usize);
+        (self.described(number, key, names), call)
+    }
+
+    fn described(&self, number: u32, key: PointKey, names: &dyn Fn() -> Vec<String>) -> Arc<Described> {
+        self.dispatch.described(number).unwrap_or_else(|| {
             let described = self.describe(key, names);
             self.dispatch.points.borrow_mut().describe(number, described)
-        });
-        (!described.asked.is_empty()).then_some((described, call))
+        })
     }
 
     fn describe(&self, key: PointKey, names: &dyn Fn() -> Vec<String>) -> Described {
@@ -240,7 +221,7 @@ impl RunState<'_> {
         let asked: Vec<Asked> = asked.collect();
         let value = Cow::Owned(names.into_iter().next().unwrap_or_default());
         // A value that is not a tensor is kept in another way.
-        let keeps = key.part != u32::MAX && self.all_keep(&asked);
+        let keeps = key.part != WHOLE && self.all_keep(&asked);
         Described { node: key.node, value, type_name, asked, keeps }
     }
 

@@ -4,12 +4,13 @@ use std::cell::Cell;
 
 use candle_core::Tensor;
 
-use super::argument::holds_tensors;
+use super::any::{type_name, WHOLE};
+use super::argument::{holds_tensors, New};
 use super::fire::Replace;
 use super::together::{gather, scatter, When};
 use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{active, current, listen_to_values, Erased, ErasedMut, Slot};
+use crate::raw::{active, current, listen_to_values, paused, Erased, ErasedMut, Slot};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::ValueOps;
 
@@ -92,7 +93,8 @@ impl Entered {
     #[cold]
     fn by_ref_cold<'s, T: ?Sized>(&self, number: u32, value: &'s T, slot: &'s mut Slot) -> &'s T {
         match self.argument(number, Erased::of(value), Replace::Yes) {
-            Some(new) => slot.put(value, new),
+            Some(New::Tensor(new)) => slot.put(value, new),
+            Some(New::Any(new)) => slot.put_any(value, new),
             None => value,
         }
     }
@@ -140,7 +142,7 @@ impl Entered {
     }
 
     #[cold]
-    fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<Tensor> {
+    fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
         current(|state| match state.argument(self.depth(), number, value, replace) {
             Ok(new) => new,
             Err(error) => {
@@ -337,6 +339,12 @@ impl RunState<'_> {
             true => vec!["out".to_string(), method.name.to_string()],
             false => vec![method.name.to_string()],
         };
+        if let Some(copy) = ops.copy.as_ref().filter(|_| wants.patches_any) {
+            let found = type_name(paused(|| (copy.copy)(result)).as_ref());
+            // A tensor is counted as such.
+            let whole = if ops.from_tensor.is_some() { 0 } else { WHOLE };
+            self.patch_any(key(whole), &names, found, &mut |any| (copy.put)(result, any))?;
+        }
         let parts = Cell::new(0);
         let together = is_call && wants.together;
         if let Some(each_tensor) = ops.each_tensor.filter(|_| together) {
@@ -373,7 +381,7 @@ impl RunState<'_> {
         }
         if let (None, Some(copy)) = (ops.from_tensor, &ops.copy) {
             // Under the same name, beside the tensors: the whole value, of whatever type.
-            self.fire_any(key(u32::MAX), &names, &mut || (copy.0)(result));
+            self.fire_any(key(WHOLE), &names, &mut || (copy.copy)(result));
         }
         self.settle(node);
         // A method that failed gave no tensors, and its error says why some points were not reached.

@@ -7,6 +7,7 @@
 //! values of a call at once. `skip` knows which modules need not run,
 //! `goals` when a run may end.
 
+mod any;
 mod argument;
 mod call;
 mod context;

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::any::WHOLE;
 use super::fire::Replace;
 use super::frame::{address, with_label};
 use super::{part_id, PointKey, RunState, Slot32};
@@ -145,13 +146,17 @@ impl RunState<'_> {
     ) -> Result<()> {
         let key = |part| PointKey { node, method: address(method), slot: Slot32::Binding(number), part };
         let own = || vec![method.value_name(method.values.get(number as usize).unwrap_or(&""))];
+        let ops = DynamicOps::for_type(value.type_id());
+        if let Some(ops) = ops {
+            self.patch_value(&key, &own, ops, &mut value)?;
+        }
         if let Some(tensor) = value.get_mut::<Tensor>() {
             if let Some(new) = self.fire(key(0), &own, tensor, Replace::Yes)? {
                 *tensor = new;
             }
             return Ok(());
         }
-        let Some(ops) = DynamicOps::for_type(value.type_id()) else {
+        let Some(ops) = ops else {
             let reason = "the binding is a reference; hook the value where it is made";
             if let Some(tensor) = value.shared().tensor() {
                 self.fire(key(0), &own, tensor, Replace::No(reason))?;
@@ -168,7 +173,7 @@ impl RunState<'_> {
             Ok(())
         })?;
         if !ops.is_one_tensor() {
-            self.fire_any(key(u32::MAX), &own, &mut || ops.copy(value.reborrow()));
+            self.fire_any(key(WHOLE), &own, &mut || ops.copy(value.shared()));
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ impl RunState<'_> {
         let inputs = arguments.iter().filter(|(_, value)| is_input(value));
         for (input, (number, value)) in (0..).zip(inputs) {
             let key = |part| PointKey { node, method: address(method), slot: Slot32::Input(*number), part };
-            let at = Argument { key: key(0), method, number: *number, input, is_call: true };
+            let at = Argument { key: key(0), method, number: *number, input: Some(input), is_call: true };
             look(value, &mut |part, label, tensor| {
                 let is_one = part == 0 && label.is_empty();
                 let names = if is_one { at.names() } else { at.part_names(part, label) };
@@ -102,7 +102,7 @@ impl RunState<'_> {
         Ok(true)
     }
 
-    fn not_replaceable(&self, depth: usize, number: u32, reason: &str) -> crate::Error {
+    pub(super) fn not_replaceable(&self, depth: usize, number: u32, reason: &str) -> crate::Error {
         let frames = self.frames.borrow();
         let frame = frames.get(depth - 1);
         let module = frame.and_then(|frame| frame.node).map(|node| self.tree.name(node)).unwrap_or_default();

@@ -9,6 +9,7 @@ use super::HookCtx;
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::tree::NodeId;
+use crate::value::AnyValue;
 
 /// A hook as it is kept.
 pub(crate) type HookFn<'a> = Rc<dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a>;
@@ -27,6 +28,7 @@ pub(crate) enum Action<'a> {
     Hook(HookFn<'a>),
     Call(When, CallHookFn<'a>),
     Patch(Tensor),
+    PatchAny(AnyValue),
     Cache(CacheOptions),
 }
 
@@ -35,7 +37,7 @@ impl Action<'_> {
     pub fn rank(&self) -> usize {
         match self {
             Action::Hook(_) | Action::Call(..) => 0,
-            Action::Patch(_) => 1,
+            Action::Patch(_) | Action::PatchAny(_) => 1,
             Action::Cache(_) => 2,
         }
     }
@@ -56,6 +58,7 @@ impl Request<'_> {
             Action::Call(When::Before, _) => "hook_call_inputs",
             Action::Call(When::After, _) => "hook_call",
             Action::Patch(_) => "patch",
+            Action::PatchAny(_) => "patch_any",
             Action::Cache(_) => "cache",
         };
         format!("{verb}(\"{}\")", self.pattern)

@@ -1,5 +1,6 @@
 //! The points of a model as a list that can be looked at.
 
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ pub struct HookEntry {
     pub(crate) value: Arc<str>,
     pub(crate) kind: Kind,
     pub(crate) type_name: &'static str,
+    pub(crate) type_id: TypeId,
     pub(crate) seen: Option<Seen>,
 }
 
@@ -122,6 +124,7 @@ impl HookDict {
             value: Arc::from("out"),
             kind: node.kind,
             type_name: node.type_name,
+            type_id: node.type_id,
             seen: None,
         };
         Self { entries: tree.nodes.iter().enumerate().map(entry).collect() }
@@ -178,6 +181,26 @@ impl HookDict {
         }
         let selected = |entry: &&HookEntry| patterns.iter().any(|pattern| entry.is_selected(pattern));
         Ok(Self { entries: self.entries.iter().filter(selected).cloned().collect() })
+    }
+
+    /// The paths of the modules of type `T`, and of the parameters where `T` is a tensor, in order.
+    ///
+    /// They are patterns, so they can be given to a plan as they are. Modules behind a trait object
+    /// have the type of that object: `points_of_type::<dyn Module>()`. A model without such modules
+    /// has no such points, and the list is empty.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let linears = model.hook_dict().points_of_type::<Linear>();
+    /// assert_eq!(linears, ["up", "down"]);
+    /// let (_, cache) = model.run_with_cache(&linears, |m| m.forward(&x))?;
+    /// assert_eq!(cache.keys().collect::<Vec<_>>(), ["up", "down"]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn points_of_type<T: ?Sized>(&self) -> Vec<String> {
+        let of_type = |entry: &&HookEntry| entry.kind != Kind::Value && entry.type_id == typeid::of::<T>();
+        self.entries.iter().filter(of_type).map(|entry| entry.name.to_string()).collect()
     }
 
     /// How many points there are.

@@ -19,7 +19,8 @@ pub struct DynamicOps {
     each_tensor: fn(&mut ErasedMut<'_>, &mut EachTensor<'_>) -> Result<()>,
     look: fn(Erased<'_>, &mut EachTensor<'_>) -> Result<()>,
     fail: fn(&mut ErasedMut<'_>, Error) -> bool,
-    copy: fn(&mut ErasedMut<'_>) -> Option<AnyValue>,
+    copy: fn(Erased<'_>) -> Option<AnyValue>,
+    put: fn(&mut ErasedMut<'_>, &AnyValue) -> bool,
 }
 
 /// What values of a type hold.
@@ -44,7 +45,8 @@ impl DynamicOps {
                 None => Ok(()),
             },
             fail: |_, _| false,
-            copy: |value| value.get_mut::<V>().map(|value| AnyValue::of(value)),
+            copy: |value| value.get::<V>().map(AnyValue::of),
+            put: |value, any| value.get_mut::<V>().is_some_and(|value| any.put(value)),
         }
     }
 
@@ -66,8 +68,12 @@ impl DynamicOps {
                 None => false,
             },
             copy: |value| {
-                let result = value.get_mut::<candle_core::Result<V>>()?;
+                let result = value.get::<candle_core::Result<V>>()?;
                 result.as_ref().ok().map(AnyValue::of)
+            },
+            put: |value, any| match value.get_mut::<candle_core::Result<V>>() {
+                Some(result) => result.as_mut().map_or(true, |value| any.put(value)),
+                None => false,
             },
         }
     }
@@ -104,7 +110,8 @@ impl DynamicOps {
                 own.map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
             },
             fail: |_, _| false,
-            copy: |value| value.get_mut::<OfDerived<V>>().and_then(|value| V::copy(&value.0)),
+            copy: |value| value.get::<OfDerived<V>>().and_then(|value| V::copy(&value.0)),
+            put: |value, any| value.get_mut::<OfDerived<V>>().is_some_and(|value| any.put(&mut value.0)),
         }
     }
 
@@ -132,8 +139,13 @@ impl DynamicOps {
         (self.fail)(&mut value, error)
     }
 
-    pub(crate) fn copy(&self, mut value: ErasedMut<'_>) -> Option<AnyValue> {
-        (self.copy)(&mut value)
+    pub(crate) fn copy(&self, value: Erased<'_>) -> Option<AnyValue> {
+        (self.copy)(value)
+    }
+
+    /// Replaces the value by a copy; says whether that is of the right type.
+    pub(crate) fn put(&self, mut value: ErasedMut<'_>, any: &AnyValue) -> bool {
+        (self.put)(&mut value, any)
     }
 }
 

@@ -18,12 +18,16 @@ pub struct ValueOps<V> {
     pub from_error: Option<fn(Error) -> V>,
     /// Makes a `V` from its only tensor.
     pub from_tensor: Option<fn(Tensor) -> V>,
-    /// Copies it.
+    /// Copies it, and replaces it by a copy.
     pub copy: Option<CopyValue<V>>,
 }
 
-/// How to copy a `V`.
-pub struct CopyValue<V>(pub(crate) fn(&V) -> Option<AnyValue>);
+/// How to copy a `V`, and how to replace it by a copy.
+pub struct CopyValue<V> {
+    pub(crate) copy: fn(&V) -> Option<AnyValue>,
+    /// Says whether the copy is of the right type. What failed is not replaced.
+    pub(crate) put: fn(&mut V, &AnyValue) -> bool,
+}
 
 /// Finds out what a type can do, by letting method resolution prefer the reference: `(&&Probe::<V>::NEW).m()`
 /// takes the implementation for `&Probe<V>` where its bounds hold, and the one for `Probe<V>` where not.
@@ -112,7 +116,10 @@ impl<V: Clone + Send + Sync + 'static, E> CanCopyOk<std::result::Result<V, E>>
     for &&Probe<std::result::Result<V, E>>
 {
     fn copy(&self) -> Option<CopyValue<std::result::Result<V, E>>> {
-        Some(CopyValue(|result| result.as_ref().ok().map(AnyValue::of)))
+        Some(CopyValue {
+            copy: |result| result.as_ref().ok().map(AnyValue::of),
+            put: |result, any| result.as_mut().map_or(true, |value| any.put(value)),
+        })
     }
 }
 
@@ -123,7 +130,7 @@ pub trait CanCopy<V> {
 }
 impl<V: Clone + Send + Sync + 'static> CanCopy<V> for &Probe<V> {
     fn copy(&self) -> Option<CopyValue<V>> {
-        Some(CopyValue(|value| Some(AnyValue::of(value))))
+        Some(CopyValue { copy: |value| Some(AnyValue::of(value)), put: |value, any| any.put(value) })
     }
 }
 
