@@ -165,7 +165,11 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+// The macros name this crate as its users do, and layers of its own are annotated.
+extern crate self as hookpoint;
+
 pub mod error;
+pub mod layers;
 pub mod pattern;
 
 mod cache;
