@@ -67,8 +67,13 @@ fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
 
-/// Rewrites a method, unless it is none or is left alone.
-pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instrumented> {
+/// Rewrites a method, unless it is none or is left alone. `parameters` are the types that its `impl` block
+/// leaves open.
+pub fn on_method(
+    function: &mut ImplItemFn,
+    parameters: &[Ident],
+    krate: &TokenStream,
+) -> Option<Instrumented> {
     if function.sig.receiver().is_none() || is_left_alone(&function.sig) {
         return None;
     }
@@ -77,7 +82,7 @@ pub fn on_method(function: &mut ImplItemFn, krate: &TokenStream) -> Option<Instr
         ReturnType::Type(_, ty) => Some((**ty).clone()),
     };
     let wrapped = result.filter(|ty| !is_borrowing(ty) && !is_unit(ty));
-    let arguments = Arguments::read(&mut function.sig, wrapped.is_some());
+    let arguments = Arguments::read(&mut function.sig, parameters, wrapped.is_some());
 
     let mut rewriter = Rewriter::new(krate, scalars(&function.sig, &function.block), Names::Kept);
     rewriter.on_block(&mut function.block);
@@ -213,7 +218,8 @@ struct Shown {
 
 #[derive(Clone, Copy, PartialEq)]
 enum How {
-    /// `&Tensor`: may be replaced by a reference to a slot of ours.
+    /// `&Tensor`, or a reference to a type that is a parameter and may be a tensor: may be replaced by a
+    /// reference to a slot of ours.
     Reference,
     /// `Option<&Tensor>`: likewise.
     Optional,
@@ -221,12 +227,12 @@ enum How {
     Value,
     /// Only looked at.
     Look,
-    /// `&mut Tensor`: only looked at.
+    /// `&mut Tensor`, or a reference to something else: what it refers to is only looked at.
     LookThrough,
 }
 
 impl Arguments {
-    fn read(signature: &mut Signature, wrapped: bool) -> Self {
+    fn read(signature: &mut Signature, parameters: &[Ident], wrapped: bool) -> Self {
         let mut names = Vec::new();
         let mut shown = Vec::new();
         for argument in signature.inputs.iter_mut() {
@@ -240,7 +246,8 @@ impl Arguments {
             };
             let plain = pattern.by_ref.is_none() && pattern.subpat.is_none();
             names.push(unraw(&pattern.ident));
-            let Some(how) = how(&argument.ty, wrapped).filter(|_| plain && others.is_empty()) else {
+            let Some(how) = how(&argument.ty, parameters, wrapped).filter(|_| plain && others.is_empty())
+            else {
                 continue;
             };
             let rebinds = !matches!(how, How::Look | How::LookThrough);
@@ -258,21 +265,21 @@ fn preview(shown: &[Shown], method: &str, krate: &TokenStream, entered: &Ident) 
     }
     let arguments = shown.iter().map(|Shown { number, name, how, .. }| {
         let value = match how {
-            How::LookThrough => quote!(&*#name),
-            How::Reference | How::Optional | How::Value | How::Look => quote!(&#name),
+            How::Reference | How::LookThrough => quote!(&*#name),
+            How::Optional | How::Value | How::Look => quote!(&#name),
         };
         quote!((#number, #krate::__private::Erased::of(#value)))
     });
     Some(quote!(if #entered.wants_preview() { #entered.preview(&[#(#arguments),*]); }))
 }
 
-fn how(ty: &Type, wrapped: bool) -> Option<How> {
+fn how(ty: &Type, parameters: &[Ident], wrapped: bool) -> Option<How> {
     if is_scalar(ty) {
         return None;
     }
     match ty {
-        Type::Paren(inner) => how(&inner.elem, wrapped),
-        Type::Group(inner) => how(&inner.elem, wrapped),
+        Type::Paren(inner) => how(&inner.elem, parameters, wrapped),
+        Type::Group(inner) => how(&inner.elem, parameters, wrapped),
         Type::Reference(reference) if reference.mutability.is_some() => {
             mentions(&reference.elem, "Tensor").then_some(How::LookThrough)
         }
@@ -281,8 +288,9 @@ fn how(ty: &Type, wrapped: bool) -> Option<How> {
             if !mentions(&reference.elem, "Tensor") && !matches!(&*reference.elem, Type::Path(_)) {
                 return None;
             }
-            let replaceable = wrapped && reference.lifetime.is_none() && is_tensor_or_option(&reference.elem);
-            Some(if replaceable { How::Reference } else { How::Look })
+            let known = is_tensor_or_option(&reference.elem) || is_one_of(&reference.elem, parameters);
+            let replaceable = wrapped && reference.lifetime.is_none() && known;
+            Some(if replaceable { How::Reference } else { How::LookThrough })
         }
         // `Option<&Tensor>`
         Type::Path(_) if is_borrowing(ty) => {
@@ -310,6 +318,10 @@ fn is_tensor(ty: &Type) -> bool {
 
 fn is_tensor_or_option(ty: &Type) -> bool {
     is_tensor(ty) || option_of(ty).is_some_and(is_tensor)
+}
+
+fn is_one_of(ty: &Type, parameters: &[Ident]) -> bool {
+    matches!(ty, Type::Path(path) if path.path.get_ident().is_some_and(|name| parameters.contains(name)))
 }
 
 fn option_of(ty: &Type) -> Option<&Type> {

@@ -9,7 +9,7 @@ mod place;
 mod rewrite;
 mod scalars;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::{quote, ToTokens};
 use syn::{Attribute, ImplItem, Item, ItemImpl, ItemMod, Type};
 
@@ -174,10 +174,12 @@ fn check_has_methods(item: &ItemImpl, problems: &mut Problems) {
 
 fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
     let mut methods: Vec<Instrumented> = Vec::new();
+    let parameters: Vec<Ident> =
+        item.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     for inner in &mut item.items {
         let ImplItem::Fn(function) = inner else { continue };
         if take_skip(&mut function.attrs, problems) == Skip::No {
-            methods.extend(method::on_method(function, krate));
+            methods.extend(method::on_method(function, &parameters, krate));
         }
     }
     let registered = registration(&item, &methods, krate);
