@@ -11,6 +11,7 @@ mod tensors;
 mod auto_hookpoint;
 mod auto_hookpoint_faults;
 mod coming_from;
+mod maxpool;
 mod nice_hooks;
 mod nice_hooks_faults;
 mod tacklebox;
@@ -18,3 +19,5 @@ mod tacklebox_faults;
 /// Scopes of tacklebox's kind, in whichever way they are nested.
 mod tacklebox_scopes;
 mod tacklebox_tracker;
+mod torch_hook_utils;
+mod torch_hook_utils_faults;

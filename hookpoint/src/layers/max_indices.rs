@@ -4,7 +4,7 @@
 //! On a CPU one loop does it. Elsewhere public tensor operations do, one step for each element of the
 //! window, so that no kernels are needed.
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, WithDType};
+use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Result, Shape, Tensor, WithDType, D};
 
 use super::window::Axis;
 
@@ -173,16 +173,17 @@ impl Planes {
         }
     }
 
-    /// All planes one behind the other, each in one row: `[plane, row * column]`.
-    pub fn rows(&self) -> Result<Tensor> {
-        self.tensor.flatten_from(1)
-    }
-
     /// New planes of another size, in the shape that `x` had.
     pub fn restore(&self, new: &Tensor, (height, width): (usize, usize)) -> Result<Tensor> {
         let before = self.dims.iter().copied().take(self.dims.len().saturating_sub(2));
         new.reshape(before.chain([height, width]).collect::<Vec<_>>())
     }
+}
+
+/// The planes of a tensor, each in one row: `[plane, row * column]`.
+pub(super) fn in_rows(x: &Tensor) -> Result<Tensor> {
+    let rows = x.flatten_from(D::Minus2)?;
+    rows.flatten_to(rows.rank().saturating_sub(2))?.contiguous()
 }
 
 /// Indices as I64, which all operations take.

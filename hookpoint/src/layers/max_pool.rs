@@ -2,7 +2,7 @@
 
 use candle_core::{Module, Tensor, ToUsize2};
 
-use super::max_indices::{Planes, Windows};
+use super::max_indices::{in_rows, Planes, Windows};
 use super::window::{Axis, Rounding};
 use crate::error::Result;
 use crate::{auto_hook, AutoHook};
@@ -87,10 +87,10 @@ impl MaxPool2d {
 /// The elements of `x` at `indices`. Candle's gradient of `gather` is right: it adds up what the windows
 /// that share an element send back.
 fn take(x: &Tensor, indices: &Tensor) -> Result<Tensor> {
-    let planes = Planes::of("max pooling", x)?;
-    let rows = planes.rows()?;
-    let flat = indices.reshape((rows.dim(0)?, ()))?.contiguous()?;
-    Ok(rows.contiguous()?.gather(&flat, 1)?.reshape(indices.shape())?)
+    if indices.elem_count() == 0 {
+        return Ok(Tensor::zeros(indices.shape(), x.dtype(), x.device())?);
+    }
+    Ok(in_rows(x)?.gather(&in_rows(indices)?, 1)?.reshape(indices.shape())?)
 }
 
 #[auto_hook]

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Module, Tensor, ToUsize2};
 
-use super::max_indices::{as_i64, Planes};
+use super::max_indices::{as_i64, in_rows, Planes};
 use super::window::Axis;
 use crate::error::{Error, Result};
 use crate::{auto_hook, AutoHook};
@@ -122,9 +122,11 @@ impl MaxUnpool2d {
             ))
         })?;
         check_range(&indices, size)?;
-        let values = planes.rows()?.contiguous()?;
-        let indices = indices.to_device(x.device())?.reshape(values.shape())?.contiguous()?;
+        let (values, indices) = (in_rows(x)?, in_rows(&indices.to_device(x.device())?)?);
         let nothing = Tensor::zeros((values.dim(0)?, size.0 * size.1), x.dtype(), x.device())?;
+        if values.elem_count() == 0 {
+            return Ok(planes.restore(&nothing, size)?);
+        }
         // Candle's gradient of `scatter` is wrong for what is written to and right for what is written,
         // and what is written to is a constant here.
         Ok(planes.restore(&nothing.scatter(&indices, &values, 1)?, size)?)
