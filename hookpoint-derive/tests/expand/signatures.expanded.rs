@@ -40,6 +40,47 @@ impl<T> Attention<T> {
         __entered.by_look(2u32, &*cache);
         clear(1);
     }
+    fn decode(&self, code: &T, config: &Config, codes: &[T]) -> Result<Tensor> {
+        static __HOOKPOINT_METHOD: ::hookpoint::__private::MethodInfo = ::hookpoint::__private::MethodInfo {
+            name: "decode",
+            args: &["code", "config", "codes"],
+            values: &[],
+            file: ::core::file!(),
+            line: ::core::line!(),
+        };
+        let __entered = ::hookpoint::__private::Entered::new(
+            &__HOOKPOINT_METHOD,
+            &*self,
+        );
+        let mut __slot0 = ::hookpoint::__private::Slot::new();
+        let code = __entered.by_ref(0u32, code, &mut __slot0);
+        __entered.by_look(1u32, &*config);
+        let __ops = || {
+            #[allow(unused_imports)]
+            use ::hookpoint::__private::probe::{
+                CanCopy as _, CanCopyOk as _, CanFail as _, CanSkip as _,
+                CannotCopy as _, CannotFail as _, CannotSkip as _, HasNoTensors as _,
+                HasTensors as _,
+            };
+            ::hookpoint::__private::ValueOps::<Result<Tensor>> {
+                each_tensor: (&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW)
+                    .each_tensor(),
+                from_error: (&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW)
+                    .from_error(),
+                from_tensor: (&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW)
+                    .from_tensor(),
+                copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
+            }
+        };
+        if __entered.live() {
+            if let ::core::option::Option::Some(__output) = __entered.skip(&__ops()) {
+                return __output;
+            }
+        }
+        #[allow(clippy::redundant_closure_call)]
+        let __output = (move || -> Result<Tensor> { decode(1) })();
+        if __entered.live() { __entered.result(&__ops(), __output) } else { __output }
+    }
     fn encode(
         self: Arc<Self>,
         (a, b): (f64, f64),
@@ -100,6 +141,8 @@ const _: () = {
         values : & [], file : ::core::file!(), line : ::core::line!(), },
         ::hookpoint::__private::MethodInfo { name : "reset", args : & ["x", "mask",
         "cache"], values : & [], file : ::core::file!(), line : ::core::line!(), },
+        ::hookpoint::__private::MethodInfo { name : "decode", args : & ["code", "config",
+        "codes"], values : & [], file : ::core::file!(), line : ::core::line!(), },
         ::hookpoint::__private::MethodInfo { name : "encode", args : & ["", "x"], values
         : & [], file : ::core::file!(), line : ::core::line!(), }], }
     }

@@ -22,6 +22,10 @@ impl<T> Attention<T> {
         clear(1);
     }
 
+    fn decode(&self, code: &T, config: &Config, codes: &[T]) -> Result<Tensor> {
+        decode(1)
+    }
+
     fn encode(self: Arc<Self>, (a, b): (f64, f64), #[cfg(all())] x: &Tensor) -> anyhow::Result<Output> {
         encode(a, b)
     }

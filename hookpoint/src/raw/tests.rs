@@ -167,6 +167,41 @@ mod slots {
         slot.put(&old, tensor(&[2.]));
         assert_eq!(numbers(slot.put(&old, tensor(&[3.]))), [3.]);
     }
+
+    #[test]
+    fn a_value_of_a_known_type_is_handed_out_in_the_place_of_the_old() {
+        let old = vec![tensor(&[1.])];
+        let mut slot = Slot::new();
+        let new = AnyValue::of(&vec![tensor(&[2.]), tensor(&[3.])]);
+        let given: &Vec<Tensor> = slot.put_any(&old, new);
+        assert_eq!(given.iter().map(numbers).collect::<Vec<_>>(), [[2.], [3.]]);
+        let mut text = Slot::new();
+        assert_eq!(text.put_any(&"old".to_string(), AnyValue::of(&"new".to_string())), "new");
+    }
+
+    #[test]
+    fn a_value_outlives_whoever_gave_it() {
+        let old = vec![tensor(&[1.])];
+        let mut slot = Slot::new();
+        let given: &Vec<Tensor> = {
+            let new = AnyValue::of(&vec![tensor(&[2.])]);
+            let other = new.clone();
+            let given = slot.put_any(&old, new);
+            drop(other);
+            given
+        };
+        assert_eq!(given.iter().map(numbers).collect::<Vec<_>>(), [[2.]]);
+    }
+
+    #[test]
+    fn a_value_of_another_type_or_of_one_that_nobody_knows_is_not_handed_out() {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Unknown(i32);
+        let mut slot = Slot::new();
+        assert_eq!(slot.put_any(&7usize, AnyValue::of(&7u32)), &7);
+        assert_eq!(slot.put_any(&Unknown(1), AnyValue::of(&Unknown(2))), &Unknown(1));
+        assert_eq!(slot.put_any("text", AnyValue::of(&"new".to_string())), "text");
+    }
 }
 
 mod receivers {

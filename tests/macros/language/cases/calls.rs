@@ -162,6 +162,7 @@ pub mod more_arguments_than_one {
         ":mask",
         "attn:x",
         "attn:mask",
+        "attn:cache",
         "attn:owned",
         "attn:_unused",
         "attn.layer",
