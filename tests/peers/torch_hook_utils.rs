@@ -292,6 +292,50 @@ fn mistakes_with_values_of_other_types_are_errors() -> Test {
     Ok(())
 }
 
+#[derive(Clone, HookValue)]
+struct Pair {
+    a: Tensor,
+    b: Tensor,
+}
+
+#[derive(AutoHook)]
+struct Takes;
+
+#[auto_hook]
+impl Takes {
+    fn forward(&self, pair: Pair) -> Result<Tensor> {
+        &pair.a + &pair.b
+    }
+
+    fn borrowed(&self, pair: &Pair) -> Result<Tensor> {
+        &pair.a - &pair.b
+    }
+}
+
+#[test]
+fn arguments_of_other_types_are_captured_and_replaced() -> Test {
+    let model = Hooked::new(Takes);
+    let pair = |a: f32, b: f32| Pair {
+        a: Tensor::full(a, 1, &device()).unwrap(),
+        b: Tensor::full(b, 1, &device()).unwrap(),
+    };
+    // By value: as a whole, and its parts.
+    let plan = model.plan().patch_any(":pair", pair(10., 20.))?.cache(":in")?;
+    let run = plan.hook(":pair.b", |_, b| Ok(Some((b + 1.)?)))?.run(|m| m.forward(pair(1., 2.)))?;
+    assert_eq!(numbers(&run.output), [31.]);
+    assert_eq!(numbers(&run.cache.get_any::<Pair>(":in")?.b), [21.]);
+    // By reference: what it refers to belongs to somebody else, so it can only be looked at.
+    let borrow = |m: &Takes| m.borrowed(&pair(5., 2.));
+    let run = model.plan().cache(":borrowed.pair")?.run(borrow)?;
+    assert_eq!(numbers(&run.cache.get_any::<Pair>(":borrowed.pair")?.a), [5.]);
+    let error = model.plan().patch_any(":borrowed.pair", pair(1., 1.))?.run(borrow).unwrap_err();
+    match error.kind() {
+        ErrorKind::NotReplaceable { point, .. } => assert_eq!(point, ":borrowed.pair"),
+        other => panic!("{other}"),
+    }
+    Ok(())
+}
+
 // --- Lambda, Sample, Sequential --------------------------------------------------------------------------
 
 #[test]

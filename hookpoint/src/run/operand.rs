@@ -146,9 +146,10 @@ impl RunState<'_> {
     ) -> Result<()> {
         let key = |part| PointKey { node, method: address(method), slot: Slot32::Binding(number), part };
         let own = || vec![method.value_name(method.values.get(number as usize).unwrap_or(&""))];
-        let ops = DynamicOps::for_type(value.type_id());
-        if let Some(ops) = ops {
-            self.patch_value(&key, &own, ops, &mut value)?;
+        if self.dispatch.at(node).patches_any {
+            if let Some(ops) = DynamicOps::for_type(value.type_id()) {
+                self.patch_value(&key, &own, ops, &mut value)?;
+            }
         }
         if let Some(tensor) = value.get_mut::<Tensor>() {
             if let Some(new) = self.fire(key(0), &own, tensor, Replace::Yes)? {
@@ -156,7 +157,7 @@ impl RunState<'_> {
             }
             return Ok(());
         }
-        let Some(ops) = ops else {
+        let Some(ops) = DynamicOps::for_type(value.type_id()) else {
             let reason = "the binding is a reference; hook the value where it is made";
             if let Some(tensor) = value.shared().tensor() {
                 self.fire(key(0), &own, tensor, Replace::No(reason))?;
