@@ -4,11 +4,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use hookpoint::layers::{MaxPool2d, MaxUnpool2d};
 use serde_json::Value;
 
-type Test = anyhow::Result<()>;
-
-fn device() -> Device {
-    hookpoint::device_from_env().expect("the device of HOOKPOINT_DEVICE")
-}
+use crate::tensors::{device, Test};
 
 fn cases() -> Vec<Value> {
     serde_json::from_str(include_str!("../fixtures/maxpool.json")).unwrap()

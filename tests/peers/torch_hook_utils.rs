@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use candle_core::{DType, Device, Module, ModuleT, Result, Tensor, Var};
+use candle_core::{DType, Module, ModuleT, Result, Tensor, Var};
 use candle_nn::{Activation, BatchNorm, Dropout, Linear};
 use hookpoint::layers::{
     save_maxpool_indices, use_indices_in_maxunpool, Distribution, Lambda, Layer, MaxPool2d, MaxPoolIndices,
@@ -11,25 +11,7 @@ use hookpoint::layers::{
 use hookpoint::prelude::*;
 use hookpoint::{ErrorKind, Kind};
 
-pub type Test = anyhow::Result<()>;
-
-pub fn device() -> Device {
-    hookpoint::device_from_env().expect("the device of HOOKPOINT_DEVICE")
-}
-
-pub fn wave(seed: usize, dims: &[usize]) -> Tensor {
-    let count: usize = dims.iter().product();
-    let numbers: Vec<f32> = (0..count).map(|n| ((n + 1) as f32 * 0.7 + seed as f32 * 1.3).sin()).collect();
-    Tensor::from_vec(numbers, dims, &device()).unwrap()
-}
-
-pub fn linear(seed: usize, input: usize, output: usize) -> Linear {
-    Linear::new(wave(seed, &[output, input]), Some(wave(seed + 100, &[output])))
-}
-
-pub fn numbers(tensor: &Tensor) -> Vec<f32> {
-    tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1().unwrap()
-}
+use crate::tensors::{device, linear, numbers, wave, Test};
 
 /// The network of its documentation.
 pub fn network(sample: Sample) -> Hooked<Sequential> {

@@ -11,7 +11,8 @@ use hookpoint::layers::{
 use hookpoint::prelude::*;
 use hookpoint::ErrorKind;
 
-use crate::torch_hook_utils::{decoder, device, encoder, image, input, linear, network, numbers, wave, Test};
+use crate::tensors::{device, linear, numbers, wave, Test};
+use crate::torch_hook_utils::{decoder, encoder, image, input, network};
 
 // --- An exception leaves every hook attached --------------------------------------------------------------
 
