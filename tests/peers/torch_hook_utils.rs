@@ -195,6 +195,19 @@ fn an_input_that_is_a_distribution_is_replaced_by_another() -> Test {
     Ok(())
 }
 
+#[test]
+fn a_hook_of_whole_calls_goes_with_values_of_other_types() -> Test {
+    let model = network(Sample::new());
+    let zero = Normal::new(&Tensor::zeros((1, 1), DType::F32, &device())?, 0.0001)?;
+    let plan = model.plan().hook_call("3", |_, _| Ok(None))?.cache_inputs("3")?;
+    let (_, cache) = plan.run(|m| m.forward(&input())).map(|run| (run.output, run.cache))?;
+    assert_eq!(numbers(cache.get_any::<Normal>("3:in")?.std()), [0.1]);
+    let run = plan.patch_any("3:in", zero)?.run(|m| m.forward(&input()))?;
+    assert!(numbers(&run.output)[0].abs() < 0.01);
+    assert_eq!(numbers(run.cache.get_any::<Normal>("3:in")?.std()), [0.0001]);
+    Ok(())
+}
+
 #[derive(Clone, Debug, PartialEq)]
 struct Label(&'static str);
 
