@@ -262,6 +262,17 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
+    /// Runs the model as a gradient run does before it differentiates.
+    #[doc(hidden)]
+    pub fn run_differentiable<T, E, F>(&self, f: F) -> Result<Run<T>>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let finished = self.go(Mode::Differentiate, || f(self.hooked.model()))?;
+        finished_run(&self.requests, &self.tree, self.allow_unfired, finished)
+    }
+
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
     ///
     /// The run is ended by an error that passes through the forward code, so that code must not swallow

@@ -97,6 +97,8 @@ pub(crate) enum Mode {
     UntilCollected,
     /// To the end, noting every point that is reached.
     Scan,
+    /// To the end, recording what a backward pass needs.
+    Differentiate,
 }
 
 /// Identifies a point within a run without naming it.
@@ -235,7 +237,7 @@ impl<'p> RunState<'p> {
             unknown: RefCell::default(),
             goals: RefCell::new(match mode {
                 Mode::UntilCollected => dispatch.goals(),
-                Mode::Whole | Mode::Scan => Goals::default(),
+                Mode::Whole | Mode::Scan | Mode::Differentiate => Goals::default(),
             }),
             step: RefCell::default(),
             lessons: RefCell::default(),
@@ -302,6 +304,11 @@ impl<'p> RunState<'p> {
 
     fn is_collecting(&self) -> bool {
         self.mode == Mode::UntilCollected
+    }
+
+    /// Is there to be a backward pass? Then nothing may hinder a gradient without saying so.
+    pub fn differentiates(&self) -> bool {
+        self.mode == Mode::Differentiate
     }
 
     fn scans(&self) -> bool {
