@@ -53,6 +53,8 @@ pub struct ActivationCache {
     table: OnceLock<Table>,
     /// Parts that were asked for by index, made when first asked for.
     parts: Parts,
+    /// The gradients of a run with a backward pass.
+    grads: Option<Arc<ActivationCache>>,
 }
 
 /// Entries by name.
@@ -75,6 +77,15 @@ struct Entry {
 struct Call {
     number: usize,
     tensor: Tensor,
+}
+
+/// A tensor with the name of its point, and which call of it that was.
+pub(crate) struct NamedCall {
+    pub name: Arc<str>,
+    pub call: usize,
+    /// Was this very call asked for, as in `path#0`?
+    pub by_call: bool,
+    pub tensor: Tensor,
 }
 
 impl Table {
@@ -140,6 +151,22 @@ impl ActivationCache {
         Self { kept, ..Self::default() }
     }
 
+    pub(crate) fn of_calls(calls: impl IntoIterator<Item = NamedCall>) -> Self {
+        let mut cache = Self::default();
+        cache.change(|table| {
+            for NamedCall { name, call: number, by_call, tensor } in calls {
+                table.with_entry(name, |entry| {
+                    entry.by_call |= by_call;
+                    // Two requests may select one point.
+                    if entry.calls.last().is_none_or(|last| last.number != number) {
+                        entry.calls.push(Call { number, tensor });
+                    }
+                });
+            }
+        });
+        cache
+    }
+
     fn entries(&self) -> &[Entry] {
         &self.table().entries
     }
@@ -182,7 +209,7 @@ impl ActivationCache {
 
     /// Every tensor, under a name that stands for it alone: `name#call` where there are several, or
     /// where that call was asked for.
-    fn named_calls(&self) -> impl Iterator<Item = (String, &Tensor)> {
+    pub(crate) fn named_calls(&self) -> impl Iterator<Item = (String, &Tensor)> {
         self.entries().iter().flat_map(|entry| {
             let numbered = entry.by_call || entry.calls.len() > 1;
             entry.calls.iter().map(move |call| {

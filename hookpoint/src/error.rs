@@ -225,6 +225,60 @@ pub enum ErrorKind {
         /// What was found.
         report: Box<crate::CheckReport>,
     },
+    /// A plan that asks for gradients was run without a backward pass.
+    #[error("`.{method}(..)` does not compute gradients, and the plan asks for them: {}\n  use `.backward(..)`, which runs the model to its end and differentiates what the closure returns", some_of(requests))]
+    NeedsBackward {
+        /// How the plan was run.
+        method: String,
+        /// What asks for gradients.
+        requests: Vec<String>,
+    },
+    /// What is to be differentiated is not one number.
+    #[error("the loss has shape {shape:?}, and only one number can be differentiated\n  reduce it to one, as with `.sum_all()`, `.mean_all()` or an index")]
+    LossNotScalar {
+        /// The shape of the loss.
+        shape: Vec<usize>,
+    },
+    /// What is to be differentiated was not computed from anything that a gradient is wanted of.
+    #[error("the loss cannot be differentiated: {}{}", loss_fault(dtype), lost_at(lost))]
+    LossUntracked {
+        /// The dtype of the loss, where it is not a float.
+        dtype: Option<String>,
+        /// Where the gradient may have been lost.
+        lost: Vec<String>,
+    },
+    /// The loss does not depend on points whose gradient is wanted.
+    #[error("there is no gradient at {}: the loss does not depend on what is there{}\n  ask for points that the loss is computed from, or say `.allow_unfired()` if some may have no gradient", some_of(points), lost_at(lost))]
+    NoGradient {
+        /// The points.
+        points: Vec<String>,
+        /// Where the gradient may have been lost.
+        lost: Vec<String>,
+    },
+    /// The gradient of a value that is not a float is wanted.
+    #[error("there is no gradient at {}: it holds values of dtype {dtype}\n  ask for the gradient of a float, such as what an embedding makes of these", quoted(point))]
+    NotDifferentiable {
+        /// The point.
+        point: String,
+        /// The dtype there.
+        dtype: String,
+    },
+    /// The gradient came to something that has no backward, beyond which it is wanted.
+    #[error("the gradient cannot pass {}, so that what lies before would get a wrong one or none\n  ask for gradients behind it only, or use a differentiable form of it in the model", and_list(operations))]
+    GradientLost {
+        /// What the gradient cannot pass.
+        operations: Vec<String>,
+    },
+    /// Two runs that are compared reach a point differently often.
+    #[error("{} was reached {clean} times in the clean run and {corrupted} times in the corrupted one\n  compare runs with inputs of one shape, or name one call, as in `path#0`", quoted(point))]
+    CallsDiffer {
+        /// The point.
+        point: String,
+        /// How often the clean run reached it.
+        clean: usize,
+        /// How often the corrupted run did.
+        corrupted: usize,
+    },
     /// The operation does not apply here.
     #[error("{message}")]
     Unsupported {
@@ -265,6 +319,33 @@ fn nearest_points(nearest: &[String]) -> String {
         [one] => format!("\n  did you mean `{one}`?"),
         several => format!("\n  did you mean one of `{}`?", several.join("`, `")),
     }
+}
+
+fn loss_fault(dtype: &Option<String>) -> String {
+    match dtype {
+        Some(dtype) => format!("it has dtype {dtype}; convert nothing to integers on the way to it"),
+        None => {
+            "nothing that it was computed from is tracked; ask for the gradient at points that it depends \
+                 on, with `.cache_grad(..)` or `.hook_grad(..)`"
+                .to_string()
+        }
+    }
+}
+
+fn lost_at(places: &[String]) -> String {
+    match places {
+        [] => String::new(),
+        places => format!("\n  gradients are lost in {}", and_list(places)),
+    }
+}
+
+fn and_list(items: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let mut text = items.iter().take(SHOWN).cloned().collect::<Vec<_>>().join("; and ");
+    if items.len() > SHOWN {
+        text.push_str(&format!(" and {} more", items.len() - SHOWN));
+    }
+    text
 }
 
 fn some_of(names: &[String]) -> String {

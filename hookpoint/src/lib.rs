@@ -116,6 +116,25 @@
 //! follows chosen points over many batches, keeping tensors within bounds or running statistics.
 //! [`Plan::hook_call`] and its like see all inputs and outputs of a call at once.
 //!
+//! # Gradients
+//!
+//! [`Plan::cache_grad`] and [`Plan::hook_grad`] ask for the gradients at points, [`Plan::backward`] runs the
+//! model and differentiates what the closure returns. Nothing in the model has to be a variable, values
+//! are what they always are, and a run without a backward pass records nothing.
+//!
+//! ```
+#![doc = include_str!("two_layers.txt")]
+//! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+//! let plan = model.plan().cache_grad(["up", ":hidden"])?.hook_grad("down", |_, grad| Ok(Some((grad * 3.)?)))?;
+//! let run = plan.backward(|m| m.forward(&x)?.sum_all())?;
+//! assert_eq!(run.grads[":hidden"].to_vec2::<f32>()?, [[3., 3.]]);
+//! assert_eq!(run.grads["up"].to_vec2::<f32>()?, [[3., 0.]]);
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
+//!
+//! A gradient that was asked for and cannot be had is an error that says why: the loss does not depend on
+//! the point, or something on the way has no backward.
+//!
 //! # Caches
 //!
 //! An [`ActivationCache`] holds tensors by the names of their points, in the order in which they were
@@ -203,8 +222,8 @@ pub use manager::{
     HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, NewHook,
 };
 pub use pattern::{Index, Pattern};
-pub use plan::{Plan, Run};
-pub use run::{wanted, with_step, CacheOptions, CallView, HookCtx, Step, Steps};
+pub use plan::{GradRun, Plan, Run};
+pub use run::{wanted, with_step, BackwardCall, CacheOptions, CallView, HookCtx, Step, Steps};
 pub use select::IntoPatterns;
 pub use tracker::{Keep, Over, Stats, Tracker};
 pub use tree::{

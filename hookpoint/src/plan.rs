@@ -1,5 +1,6 @@
 //! What is to be done with a model: hooks, patches and caches, gathered once and run often.
 
+mod backward;
 mod finish;
 
 use std::cell::RefCell;
@@ -19,6 +20,8 @@ use crate::run::{
 };
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, NodeId, Tree};
+use backward::check_wants_no_gradient;
+pub use backward::GradRun;
 use finish::{collected, finished_run};
 pub(crate) use finish::{execute, Asked};
 
@@ -258,19 +261,9 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        check_wants_no_gradient(&self.requests, "run")?;
         let (prepared, finished) = self.go(Mode::Whole, || f(self.hooked.model()))?;
         finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
-    }
-
-    /// Runs the model as a gradient run does before it differentiates.
-    #[doc(hidden)]
-    pub fn run_differentiable<T, E, F>(&self, f: F) -> Result<Run<T>>
-    where
-        F: FnOnce(&M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        let finished = self.go(Mode::Differentiate, || f(self.hooked.model()))?;
-        finished_run(&self.requests, &self.tree, self.allow_unfired, finished)
     }
 
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
@@ -297,6 +290,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        check_wants_no_gradient(&self.requests, "collect")?;
         check_collects(&self.requests)?;
         let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
         collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
@@ -341,6 +335,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        check_wants_no_gradient(&self.requests, "run_mut")?;
         let (prepared, finished) = self.go_mut(Mode::Whole, f)?;
         finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
@@ -351,6 +346,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        check_wants_no_gradient(&self.requests, "collect_mut")?;
         check_collects(&self.requests)?;
         let (prepared, finished) = self.go_mut(Mode::UntilCollected, f)?;
         collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)

@@ -8,7 +8,8 @@
 //!    lifetime of their own ([`Plain`]), or to references whose lifetime is then shortened to the
 //!    borrow's.
 //! 2. [`Receiver`] finds the module behind a receiver expression: `m`, `&m`, `Box<M>`, a guard.
-//! 3. [`Scope`] keeps the current run of a thread, which borrows from the caller's stack.
+//! 3. [`Scope`] keeps the current run of a thread, and its current backward pass, which borrow from the
+//!    caller's stack.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +20,7 @@ use std::ptr;
 
 use candle_core::{Tensor, Var};
 
-use crate::run::RunState;
+use crate::run::{BackwardPass, RunState};
 use crate::value::{AnyValue, DynamicOps};
 
 // ---------------------------------------------------------------------------------------------
@@ -533,6 +534,7 @@ thread_local! {
     static CURRENT: Cell<*const RunState<'static>> = const { Cell::new(ptr::null()) };
     /// 0 where there is no run: what instrumented code looks at, and all that it looks at when idle.
     static HEARS: Cell<u8> = const { Cell::new(0) };
+    static PASS: Cell<*const BackwardPass<'static>> = const { Cell::new(ptr::null()) };
 }
 
 /// Is somebody listening on this thread? One load and one branch.
@@ -568,35 +570,63 @@ pub(crate) fn differentiating() -> bool {
 }
 
 /// Puts back what was current before, on return, error and panic alike.
-struct Scope(*const RunState<'static>, u8);
+struct Scope {
+    run: *const RunState<'static>,
+    hears: u8,
+    pass: *const BackwardPass<'static>,
+}
 
 impl Scope {
-    fn enter(state: *const RunState<'static>, hears: u8) -> Self {
-        Self(CURRENT.with(|current| current.replace(state)), HEARS.with(|cell| cell.replace(hears)))
+    fn enter(run: *const RunState<'static>, hears: u8, pass: *const BackwardPass<'static>) -> Self {
+        Self {
+            run: CURRENT.with(|current| current.replace(run)),
+            hears: HEARS.with(|cell| cell.replace(hears)),
+            pass: PASS.with(|current| current.replace(pass)),
+        }
     }
 }
 
 impl Drop for Scope {
     fn drop(&mut self) {
         // A thread that is being torn down has no current run, and needs none.
-        let _ = CURRENT.try_with(|current| current.set(self.0));
-        let _ = HEARS.try_with(|hears| hears.set(self.1));
+        let _ = CURRENT.try_with(|current| current.set(self.run));
+        let _ = HEARS.try_with(|hears| hears.set(self.hears));
+        let _ = PASS.try_with(|current| current.set(self.pass));
     }
 }
 
 /// Runs `f` with `state` as the current run of this thread.
 pub(crate) fn with_run<T>(state: &RunState<'_>, f: impl FnOnce() -> T) -> T {
-    // The lifetime is forgotten here and only here. The pointer leaves the thread-local in `Scope`'s
-    // drop, which runs before this function returns or unwinds, hence while `state` is borrowed.
+    // The lifetime is forgotten here and in `with_pass` only. The pointer leaves the thread-local in
+    // `Scope`'s drop, which runs before this function returns or unwinds, hence while `state` is borrowed.
     let pointer = ptr::from_ref(state).cast::<RunState<'static>>();
-    let _scope = Scope::enter(pointer, state.hears());
+    let _scope = Scope::enter(pointer, state.hears(), ptr::null());
     f()
 }
 
-/// Runs `f` with no current run: what a hook does is not hooked.
-pub(crate) fn paused<T>(f: impl FnOnce() -> T) -> T {
-    let _scope = Scope::enter(ptr::null(), 0);
+/// Runs `f`, which differentiates, with `pass` as the current backward pass of this thread, and no
+/// current run.
+pub(crate) fn with_pass<T>(pass: &BackwardPass<'_>, f: impl FnOnce() -> T) -> T {
+    // As in `with_run`.
+    let _scope = Scope::enter(ptr::null(), 0, ptr::from_ref(pass).cast::<BackwardPass<'static>>());
     f()
+}
+
+/// Runs `f` with no current run and no backward pass: what a hook does is not hooked.
+pub(crate) fn paused<T>(f: impl FnOnce() -> T) -> T {
+    let _scope = Scope::enter(ptr::null(), 0, ptr::null());
+    f()
+}
+
+/// Gives the current backward pass to `f`, if there is one.
+pub(crate) fn current_pass<T>(f: impl FnOnce(&BackwardPass<'_>) -> T) -> Option<T> {
+    let pointer = PASS.with(Cell::get);
+    if pointer.is_null() {
+        return None;
+    }
+    // SAFETY: a pointer is current only inside `with_pass`, which borrows the pass for that time; the
+    // reference cannot leave `f`, because its lifetime is unknown to it.
+    Some(f(unsafe { &*pointer.cast::<BackwardPass<'_>>() }))
 }
 
 /// Gives the current run to `f`, if there is one.

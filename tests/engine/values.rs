@@ -321,3 +321,25 @@ fn a_module_trait_object_of_an_annotated_type_is_one_layer() -> Test {
     assert_eq!(keys(&cache), ["inner", ""]);
     Ok(())
 }
+
+#[derive(AutoHook)]
+struct CallsItOut;
+
+#[auto_hook]
+impl Module for CallsItOut {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let half = (x * 0.5)?;
+        let out = (half + 1.)?;
+        out * 2.
+    }
+}
+
+#[test]
+fn a_binding_that_is_called_out_is_not_the_output() -> Test {
+    let hooked = Hooked::new(CallsItOut);
+    let (output, cache) = hooked.run_with_cache(["", ":half"], |m| m.forward(&wave(1, &[2])))?;
+    assert_eq!(keys(&cache), [":half", ""]);
+    assert_eq!(cache.calls("").len(), 1);
+    assert_eq!(bits(&cache[""]), bits(&output));
+    Ok(())
+}

@@ -78,6 +78,42 @@ impl ActivationCache {
         })
     }
 
+    /// The same values without the graph that they were computed by.
+    pub(crate) fn detached(mut self) -> Self {
+        self.change(|table| {
+            for call in table.entries.iter_mut().flat_map(|entry| &mut entry.calls) {
+                call.tensor = call.tensor.detach();
+            }
+        });
+        self
+    }
+
+    /// The entry of this very name alone.
+    pub(crate) fn only(&self, name: &str) -> Self {
+        let mut only = Self::new();
+        if let Some(entry) = self.exact(name) {
+            only.with_entry(entry.name.clone(), |new| *new = entry.clone());
+        }
+        only
+    }
+
+    /// Adds the entries of another cache.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        for entry in other.entries() {
+            self.with_entry(entry.name.clone(), |new| *new = entry.clone());
+        }
+    }
+
+    /// Every tensor of the entry of this very name, in the order of the calls.
+    pub(crate) fn exact_calls<'c>(&'c self, name: &str) -> impl Iterator<Item = &'c Tensor> + use<'c> {
+        self.exact(name).into_iter().flat_map(|entry| &entry.calls).map(|call| &call.tensor)
+    }
+
+    pub(crate) fn with_grads(mut self, grads: Self) -> Self {
+        self.grads = Some(std::sync::Arc::new(grads));
+        self
+    }
+
     fn map(&self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let mut mapped = self.clone();
         mapped.change(|table| {
@@ -90,7 +126,7 @@ impl ActivationCache {
         Ok(mapped)
     }
 
-    fn combine(
+    pub(crate) fn combine(
         &self,
         other: &Self,
         f: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,

@@ -38,6 +38,18 @@ impl ActivationCache {
         entry.calls_of(&pattern).filter_map(|call| self.part(entry, call, &pattern).ok()).collect()
     }
 
+    /// The gradient at a point, where this is the cache of a run with a backward pass that was asked for it
+    /// with [`cache_grad`](crate::Plan::cache_grad).
+    pub fn grad(&self, name: &str) -> Result<&Tensor> {
+        match &self.grads {
+            Some(grads) => grads.try_get(name),
+            None => Err(Error::msg(format!(
+                "the cache has no gradients, and so none at `{name}`\n  \
+                 ask a plan for them with `.cache_grad(\"{name}\")`, and run it with `.backward(..)`"
+            ))),
+        }
+    }
+
     /// The value at a point whose type is not a tensor, such as a number or a struct of the user's. It
     /// must be `Clone`, and is asked for by the type that it has.
     pub fn get_any<T: Any>(&self, name: &str) -> Result<&T> {

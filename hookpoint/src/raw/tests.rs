@@ -466,6 +466,32 @@ mod the_current_run {
     }
 
     #[test]
+    fn a_backward_pass_is_there_for_its_time_and_hides_the_run() {
+        let pass = || BackwardPass::new(&[], crate::run::Gradients::default());
+        let address = || current_pass(|pass| ptr::from_ref(pass) as usize);
+        with_state(|state| {
+            with_run(state, || {
+                let (outer, inner) = (pass(), pass());
+                with_pass(&outer, || {
+                    assert!(!active());
+                    assert_eq!(address(), Some(ptr::from_ref(&outer) as usize));
+                    // What a hook does is neither hooked nor part of the pass.
+                    paused(|| {
+                        assert_eq!(address(), None);
+                        with_pass(&inner, || assert_eq!(address(), Some(ptr::from_ref(&inner) as usize)));
+                        with_run(state, || assert_eq!(address(), None));
+                    });
+                    let caught = catch_unwind(AssertUnwindSafe(|| with_pass(&inner, || panic!("boom"))));
+                    assert!(caught.is_err());
+                    assert_eq!(address(), Some(ptr::from_ref(&outer) as usize));
+                });
+                assert!(active());
+                assert_eq!(address(), None);
+            });
+        });
+    }
+
+    #[test]
     fn threads_have_runs_of_their_own() {
         with_state(|state| {
             with_run(state, || {

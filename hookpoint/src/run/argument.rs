@@ -59,9 +59,13 @@ impl RunState<'_> {
             return Ok(self.argument_any(depth, number, value, replace)?.map(New::Any));
         };
         let input = self.next_input(depth);
+        self.note_argument(depth, tensor);
         let Some(at) = self.argument_point(depth, number, Some(input), Some(tensor)) else { return Ok(None) };
         self.patch_any(at.key, &|| at.names(), TENSOR, &mut |_| false)?;
         let new = self.fire(at.key, &|| at.names(), tensor, replace)?;
+        if let Some(new) = &new {
+            self.note_argument(depth, new);
+        }
         self.settle(at.key.node);
         Ok(new.map(New::Tensor))
     }
@@ -125,6 +129,7 @@ impl RunState<'_> {
                 }
                 self.settle(at.key.node);
             }
+            self.note_argument(depth, tensor);
             return Ok(());
         }
         let shared = value.shared();
@@ -148,6 +153,7 @@ impl RunState<'_> {
                     *tensor = new;
                 }
             }
+            self.note_argument(depth, tensor);
             part += 1;
             Ok(())
         })?;

@@ -8,6 +8,7 @@ use candle_core::Tensor;
 use super::any::WHOLE;
 use super::fire::Replace;
 use super::frame::with_label;
+use super::lost::TrackedInputs;
 use super::together::{gather, named, scatter, Named, Part, When};
 use super::{part_id, Announced, Mode, PointKey, RunState, SeenCall, Slot32};
 use crate::error::{ErrorKind, Result};
@@ -37,10 +38,8 @@ pub enum Before<R> {
 }
 
 /// A call that is under way.
-#[derive(Clone, Copy)]
 pub struct CallToken(Option<Call>);
 
-#[derive(Clone, Copy)]
 struct Call {
     node: NodeId,
     /// How many calls of annotated modules were announced before; for a foreign module, none is.
@@ -49,6 +48,10 @@ struct Call {
     lesson: Option<u32>,
     /// Where it is noted what the module is called with, if it is.
     called_with: Option<u32>,
+    /// What a foreign module is given that wants a gradient.
+    tracked: TrackedInputs,
+    /// Which call of a foreign module it is, where there is to be a backward pass.
+    number: usize,
 }
 
 impl CallToken {
@@ -66,6 +69,11 @@ impl CallToken {
 }
 
 impl Call {
+    fn of(node: NodeId) -> Self {
+        let (tracked, number) = (TrackedInputs::new(), 0);
+        Self { node, announced: None, lesson: None, called_with: None, tracked, number }
+    }
+
     #[cold]
     fn after(self, result: ErasedMut<'_>) {
         current(|state| state.after(self, result));
@@ -156,15 +164,15 @@ impl RunState<'_> {
             // In case that its code is not annotated.
             let parts = || gathered_inputs(node, asked.inputs, |_| Replace::Yes);
             let called_with = together.then(|| self.is_called_with(&parts()));
-            return CallToken(Some(Call { node, announced: Some(at), lesson: None, called_with }));
+            return CallToken(Some(Call { announced: Some(at), called_with, ..Call::of(node) }));
         }
         let wants = self.dispatch.at(node);
-        if wants.requests.is_empty() && !self.scans() {
+        if wants.requests.is_empty() && !self.scans() && !self.differentiates() {
             return CallToken::IDLE;
         }
         // Where the output is kept and nothing else is wanted, there is nothing to do before.
         if wants.keeps.is_some() && !self.teaches && self.mode == Mode::Whole {
-            return CallToken(Some(Call { node, announced: None, lesson: None, called_with: None }));
+            return CallToken(Some(Call::of(node)));
         }
         match self.decide(asked, node, receiver, done) {
             Ok(token) => token,
@@ -192,7 +200,9 @@ impl RunState<'_> {
         let is_lesson =
             self.is_lesson(wants) && self.tree.node(node).is_some_and(|node| node.width.is_none());
         let lesson = first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input));
-        let mut call = Call { node, announced: None, lesson, called_with: None };
+        let (tracked, number) = (self.tracked_inputs(inputs), self.count_call(node));
+        self.in_leaf_call(number);
+        let mut call = Call { lesson, tracked, number, ..Call::of(node) };
         let mut new_input = None;
         let can_replace = |number: usize| {
             let can = number == 0 && computable && calls_with_one_tensor(site.method, inputs);
@@ -240,6 +250,7 @@ impl RunState<'_> {
             let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
+        call.tracked.extend(Some(input).filter(|input| self.differentiates() && input.track_op()));
         self.after(call, ErasedMut::of(&mut result));
         *done = Some(result);
         Ok(CallToken::IDLE)
@@ -284,17 +295,21 @@ impl RunState<'_> {
                 return;
             }
         }
+        self.in_leaf_call(call.number);
         let wanted = self.dispatch.at(call.node).output || self.scans();
-        let matters = wanted || self.has_ended() || self.is_collecting();
+        let matters = wanted || self.has_ended() || self.is_collecting() || !call.tracked.is_empty();
         let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| matters) else {
             return;
         };
+        if let Err(error) = self.watch(call.node, &call.tracked, ops, result.reborrow()) {
+            self.fail(error);
+        }
         let key = |part| PointKey { node: call.node, method: 0, slot: Slot32::Result, part };
         let output = || vec!["out".to_string()];
         let patched = self.patch_value(&key, &output, ops, &mut result);
         let fired = patched.and_then(|()| match inputs {
-            Some(inputs) => self.fire_result_together(call, &inputs, ops, &mut result),
-            None => self.fire_result(call, ops, &mut result),
+            Some(inputs) => self.fire_result_together(&call, &inputs, ops, &mut result),
+            None => self.fire_result(&call, ops, &mut result),
         });
         if !ops.is_one_tensor() {
             self.fire_any(key(WHOLE), &output, &mut || ops.copy(result.shared()));
@@ -311,7 +326,7 @@ impl RunState<'_> {
     }
 
     /// Fires what a call gave, tensor by tensor, and says how many there were.
-    fn fire_result(&self, call: Call, ops: &DynamicOps, result: &mut ErasedMut<'_>) -> Result<u32> {
+    fn fire_result(&self, call: &Call, ops: &DynamicOps, result: &mut ErasedMut<'_>) -> Result<u32> {
         let mut part = 0;
         ops.each_tensor(result.reborrow(), &mut |label, tensor| {
             let part_id = part_id(part, label);
@@ -332,7 +347,7 @@ impl RunState<'_> {
     /// The same, all tensors at once.
     fn fire_result_together(
         &self,
-        call: Call,
+        call: &Call,
         inputs: &Named,
         ops: &DynamicOps,
         result: &mut ErasedMut<'_>,

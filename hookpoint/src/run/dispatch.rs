@@ -144,7 +144,7 @@ impl Meaning {
 }
 
 /// Is this the value `of`, or a part of it: `out`, or `out.1`?
-fn is_part(of: &str, value: &str) -> bool {
+pub(super) fn is_part(of: &str, value: &str) -> bool {
     value.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
@@ -205,7 +205,8 @@ impl Dispatch {
                 };
                 let meaning = Meaning::of(&request.pattern, tree, node);
                 wants.output |= meaning.output;
-                wants.inputs |= meaning.inputs || meaning.inside() > 0;
+                let whole_call = matches!(request.action, Action::HookBackward(_));
+                wants.inputs |= meaning.inputs || meaning.inside() > 0 || whole_call;
                 wants.values |= meaning.inside() > 0;
                 wants.requests.push(id);
                 wants.patches_any |= matches!(request.action, Action::PatchAny(_));
@@ -221,7 +222,7 @@ impl Dispatch {
                 }
                 let replaces_only =
                     !matches!(request.action, Action::Hook(_) | Action::Call(..) | Action::PatchAny(_));
-                let harmless = whole_output && replaces_only;
+                let harmless = whole_output && !whole_call && replaces_only;
                 if let Some(blocked) = blocked.get_mut(*at as usize) {
                     *blocked |= !harmless;
                 }

@@ -1,4 +1,5 @@
-//! What happens at a point: hooks in the order of their registration, then patches, then the cache.
+//! What happens at a point: hooks in the order of their registration, then patches, then a tap for the
+//! gradient, then the cache.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::any::WHOLE;
+use super::gradient::{is_of_call, Tapped, Wanted};
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
@@ -60,15 +62,18 @@ impl RunState<'_> {
     /// Does one thing that is asked for at a point, and gives the new value if there is one.
     pub(super) fn act(
         &self,
-        Asked { request: id, name, label, kind }: &Asked,
+        asked: &Asked,
         (type_name, call): (&'static str, usize),
         key: PointKey,
         value: &Tensor,
         replace: Replace,
     ) -> Result<Option<Tensor>> {
+        let Asked { request: id, name, label, kind } = asked;
         let Some(request) = self.requests.get(*id as usize) else { return Ok(None) };
         let pattern = &request.pattern;
-        if pattern.call().is_some_and(|wanted| wanted != call) {
+        // A whole call is counted by its module, not by one of its values.
+        let whole_call = matches!(request.action, Action::HookBackward(_));
+        if !whole_call && pattern.call().is_some_and(|wanted| wanted != call) {
             return Ok(None);
         }
         let at = At { node: key.node, name, label: *label, kind: *kind, type_name, call };
@@ -85,6 +90,13 @@ impl RunState<'_> {
             Action::Cache(options) => {
                 self.capture(&at, request, options, value)?;
                 None
+            }
+            Action::HookGrad(_) | Action::CacheGrad(_) | Action::HookBackward(_) => {
+                match self.want_gradient(&Wanted { asked, type_name, key, call }, value)? {
+                    Tapped::New(new) => Some(new),
+                    Tapped::Already => None,
+                    Tapped::Nothing => return Ok(None),
+                }
             }
             // Not of a single value: see `together`, and `any`.
             Action::Call(..) | Action::PatchAny(_) => return Ok(None),
@@ -208,8 +220,13 @@ impl RunState<'_> {
         }
         let names = names();
         let asked = wants.requests.iter().filter_map(|id| {
-            let pattern = &self.requests.get(*id as usize)?.pattern;
-            let value = names.iter().find(|name| pattern.matches_value(name))?;
+            let request = self.requests.get(*id as usize)?;
+            let value = match request.action {
+                Action::HookBackward(_) => names.iter().find(|name| is_of_call(name))?,
+                // A binding that is called `out` is not the output.
+                _ if request.pattern.value().is_none() && !key.is_of_output() => return None,
+                _ => names.iter().find(|name| request.pattern.matches_value(name))?,
+            };
             Some(asked(
                 id,
                 match value.as_str() {
@@ -272,17 +289,17 @@ impl RunState<'_> {
 }
 
 /// A point, while something is done there.
-struct At<'a> {
-    node: NodeId,
-    name: &'a Arc<str>,
-    label: u32,
-    kind: Kind,
-    type_name: &'static str,
-    call: usize,
+pub(super) struct At<'a> {
+    pub node: NodeId,
+    pub name: &'a Arc<str>,
+    pub label: u32,
+    pub kind: Kind,
+    pub type_name: &'static str,
+    pub call: usize,
 }
 
 impl At<'_> {
-    fn hook(
+    pub fn hook(
         &self,
         hook: &HookFn<'_>,
         index: Option<&Index>,

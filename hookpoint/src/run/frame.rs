@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::any::{type_name, WHOLE};
 use super::argument::{holds_tensors, New};
 use super::fire::Replace;
+use super::lost::Trail;
 use super::together::{gather, scatter, When};
 use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
 use crate::error::Result;
@@ -231,6 +232,7 @@ impl RunState<'_> {
         let wants_inputs = wants.is_some_and(|wants| wants.inputs) || self.scans();
         let wants_values = wants.is_some_and(|wants| wants.values) || self.scans();
         let is_lesson = is_call && wants.is_some_and(|wants| self.is_lesson(wants));
+        let call = node.filter(|_| is_call).map_or(0, |node| self.count_call(node));
         frames.push(Frame {
             node,
             method,
@@ -241,11 +243,14 @@ impl RunState<'_> {
             lesson: None,
             replaced_for: None,
             previewed: None,
+            trail: Trail::of_call(call),
             announced: self.announced.borrow().len(),
             uses: self.uses.borrow().len(),
         });
-        listen_to_values(wants_values);
-        let arguments = if wants_inputs || is_lesson { Entered::ARGUMENTS } else { 0 };
+        // A backward pass wants to know where gradients are lost.
+        listen_to_values(wants_values || self.differentiates());
+        let shown = wants_inputs || is_lesson || self.differentiates();
+        let arguments = if shown { Entered::ARGUMENTS } else { 0 };
         let together = is_call && wants.is_some_and(|wants| wants.together);
         let together = if together { Entered::TOGETHER } else { 0 };
         Entered { depth: frames.len() as u32 | arguments | together }
@@ -259,7 +264,7 @@ impl RunState<'_> {
             self.uses.borrow_mut().truncate(frame.uses);
         }
         frames.truncate(depth - 1);
-        listen_to_values(frames.last().is_some_and(|frame| frame.wants_values));
+        listen_to_values(frames.last().is_some_and(|frame| frame.wants_values || self.differentiates()));
     }
 
     /// The node of the module that is entered. Where its call site has said which one it is about to
@@ -314,6 +319,14 @@ impl RunState<'_> {
             let Some(node) = frame.node else { return Ok(()) };
             (node, frame.method, frame.is_call, frame.wants_values, frame.lesson)
         };
+        if let (true, Some(each_tensor)) = (self.differentiates(), ops.each_tensor) {
+            let mut outputs = Vec::new();
+            each_tensor(result, &mut |_, tensor| {
+                outputs.push((tensor.dtype().is_float(), tensor.track_op()));
+                Ok(())
+            })?;
+            self.note_result(depth, &outputs);
+        }
         let wants = self.dispatch.at(node);
         let output_wanted = is_call && wants.output;
         if !(output_wanted || wants_values || self.is_collecting()) {

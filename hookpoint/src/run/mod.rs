@@ -9,12 +9,15 @@
 
 mod any;
 mod argument;
+mod backward;
 mod call;
 mod context;
 mod dispatch;
 mod fire;
 mod frame;
 mod goals;
+mod gradient;
+mod lost;
 mod operand;
 mod own;
 mod points;
@@ -23,6 +26,7 @@ mod replacement;
 mod request;
 mod skip;
 mod step;
+mod tap;
 mod together;
 mod wanted;
 
@@ -32,6 +36,8 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+pub use backward::BackwardCall;
+pub(crate) use backward::BackwardPass;
 pub use call::{before_call, Before, CallSite, CallToken};
 pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
@@ -40,7 +46,7 @@ use operand::Use;
 pub use operand::{bound, uses, Uses};
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
 pub use request::CacheOptions;
-pub(crate) use request::{Action, HookFn, Request};
+pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 use skip::PendingLesson;
 pub(crate) use skip::{Learned, Skipped};
 pub use step::{with_step, Step, Steps};
@@ -53,6 +59,8 @@ use crate::error::{Error, ErrorKind};
 use crate::raw::hears;
 use crate::tree::{FastMap, MethodInfo, NodeId, Seen, Tree};
 use goals::Goals;
+pub(crate) use gradient::Gradients;
+use lost::Trail;
 use preview::Previewed;
 
 /// What a run keeps while it goes on. It lives on the stack of the function that runs the model.
@@ -84,6 +92,7 @@ pub(crate) struct RunState<'p> {
     step: RefCell<Option<Step>>,
     lessons: RefCell<Vec<PendingLesson>>,
     skipped: RefCell<Vec<Skipped>>,
+    gradients: Gradients,
     error: RefCell<Option<Error>>,
     ended: Cell<bool>,
 }
@@ -132,7 +141,12 @@ impl PointKey {
     }
 
     pub fn is_output(&self) -> bool {
-        self.method == 0 && self.part == 0 && self.slot == Slot32::Result
+        self.is_of_output() && self.part == 0
+    }
+
+    /// Is it the output, or a part of it?
+    fn is_of_output(&self) -> bool {
+        self.method == 0 && self.slot == Slot32::Result
     }
 }
 
@@ -171,6 +185,8 @@ struct Frame {
     replaced_for: Option<Tensor>,
     /// What became of the arguments, where they were shown all at once.
     previewed: Option<Box<Previewed>>,
+    /// What becomes of gradients in this method, where there is to be a backward pass.
+    trail: Trail,
     /// How many calls had been announced when this method was entered.
     announced: usize,
     /// How many uses of parameters were then waiting for their result.
@@ -242,6 +258,7 @@ impl<'p> RunState<'p> {
             step: RefCell::default(),
             lessons: RefCell::default(),
             skipped: RefCell::default(),
+            gradients: Gradients::default(),
             error: RefCell::default(),
             ended: Cell::new(false),
         }
@@ -249,7 +266,8 @@ impl<'p> RunState<'p> {
 
     /// What instrumented code is to tell this run of, as it begins.
     pub fn hears(&self) -> u8 {
-        let operations = self.scans() || (self.dispatch.parameters && self.tree.has_parameters());
+        let parameters = self.dispatch.parameters && self.tree.has_parameters();
+        let operations = self.scans() || parameters || self.differentiates();
         hears::CALLS | if operations { hears::OPERATIONS } else { 0 }
     }
 
@@ -287,8 +305,15 @@ impl<'p> RunState<'p> {
             unknown: self.unknown.into_inner(),
             skipped: self.skipped.into_inner(),
             scratch,
+            gradients: self.gradients,
         };
         (error, finished)
+    }
+
+    /// What was kept so far.
+    pub fn kept(&self) -> Kept {
+        let (tensors, others) = (self.kept.borrow().clone(), self.kept_any.borrow().clone());
+        Kept { labels: self.dispatch.labels(), tensors, others }
     }
 
     /// Did the run end because everything wanted was there?
@@ -325,6 +350,7 @@ pub(crate) struct Finished {
     pub unknown: Vec<SeenCall>,
     pub skipped: Vec<Skipped>,
     pub scratch: Scratch,
+    pub gradients: Gradients,
 }
 
 impl Finished {

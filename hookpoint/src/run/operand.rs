@@ -124,7 +124,17 @@ impl RunState<'_> {
         self.hand_on(ops, result);
     }
 
-    fn bound(&self, method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) -> Result<()> {
+    fn bound(&self, method: &'static MethodInfo, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
+        self.bound_if_wanted(method, number, value.reborrow())?;
+        if self.differentiates() {
+            if let Some(tensor) = value.shared().tensor() {
+                self.note_binding(method, number, tensor);
+            }
+        }
+        Ok(())
+    }
+
+    fn bound_if_wanted(&self, method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) -> Result<()> {
         let node = {
             let frames = self.frames.borrow();
             // A binding of a method that is not on top belongs to a closure that outlived it.

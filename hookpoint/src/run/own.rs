@@ -30,6 +30,12 @@ impl CacheOptions {
     }
 }
 
+/// Does the tensor show a part of something larger?
+pub(super) fn shows_a_part(tensor: &Tensor) -> bool {
+    let (storage, layout) = tensor.storage_and_layout();
+    is_window(&storage, layout)
+}
+
 fn is_window(storage: &Storage, layout: &Layout) -> bool {
     let count = layout.shape().elem_count();
     let all = match storage {

@@ -84,11 +84,9 @@ pub(super) fn laid_out(new: Tensor, stride: &[usize]) -> Result<Tensor> {
     if new.elem_count() == 0 || same_layout(&new, stride) {
         return Ok(new);
     }
-    // The dimensions from the outermost in memory to the innermost; those of size 1 are nowhere.
     let dims = new.dims().to_vec();
     let of = |list: &[usize], dim: usize| list.get(dim).copied().unwrap_or(1);
-    let mut order: Vec<usize> = (0..dims.len()).collect();
-    order.sort_by_key(|dim| (of(&dims, *dim) > 1, std::cmp::Reverse(of(stride, *dim))));
+    let (order, back) = memory_order(&dims, stride);
     let mut laid = new.permute(order.as_slice())?;
     // A dimension that in memory goes on behind what the value shows of it is padded to that size.
     let mut unit = 1;
@@ -107,13 +105,22 @@ pub(super) fn laid_out(new: Tensor, stride: &[usize]) -> Result<Tensor> {
     for (place, dim) in order.iter().enumerate() {
         laid = laid.narrow(place, 0, of(&dims, *dim))?;
     }
+    Ok(laid.permute(back)?)
+}
+
+/// The dimensions from the outermost in memory to the innermost, those of size 1 first: they are nowhere.
+/// And the order that undoes this one.
+pub(super) fn memory_order(dims: &[usize], stride: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    let of = |list: &[usize], dim: usize| list.get(dim).copied().unwrap_or(1);
+    let mut order: Vec<usize> = (0..dims.len()).collect();
+    order.sort_by_key(|dim| (of(dims, *dim) > 1, std::cmp::Reverse(of(stride, *dim))));
     let mut back = vec![0; order.len()];
     for (place, dim) in order.iter().enumerate() {
         if let Some(back) = back.get_mut(*dim) {
             *back = place;
         }
     }
-    Ok(laid.permute(back)?)
+    (order, back)
 }
 
 /// Do the strides agree in every dimension in which there is a step to take?

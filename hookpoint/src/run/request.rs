@@ -5,7 +5,7 @@ use std::rc::Rc;
 use candle_core::{DType, Device, Tensor};
 
 use super::together::{CallHookFn, When};
-use super::HookCtx;
+use super::{BackwardCall, HookCtx};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::tree::NodeId;
@@ -13,6 +13,9 @@ use crate::value::AnyValue;
 
 /// A hook as it is kept.
 pub(crate) type HookFn<'a> = Rc<dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a>;
+
+/// A hook that sees the gradients of a whole call, as it is kept.
+pub(crate) type BackwardHookFn<'a> = Rc<dyn Fn(&BackwardCall<'_>) -> Result<()> + 'a>;
 
 /// One thing to be done at the points that a pattern selects.
 #[derive(Clone)]
@@ -29,17 +32,29 @@ pub(crate) enum Action<'a> {
     Call(When, CallHookFn<'a>),
     Patch(Tensor),
     PatchAny(AnyValue),
+    HookGrad(HookFn<'a>),
+    CacheGrad(CacheOptions),
+    HookBackward(BackwardHookFn<'a>),
     Cache(CacheOptions),
 }
 
 impl Action<'_> {
-    /// Hooks come first, then patches, then the cache, which so holds what the model went on with.
+    /// Hooks come first, then patches, then what wants the gradient, which so is that of what the model
+    /// went on with, then the cache. In the backward pass, too, the cache sees what the hooks have left.
     pub fn rank(&self) -> usize {
         match self {
             Action::Hook(_) | Action::Call(..) => 0,
             Action::Patch(_) | Action::PatchAny(_) => 1,
-            Action::Cache(_) => 2,
+            Action::HookGrad(_) => 2,
+            Action::CacheGrad(_) => 3,
+            Action::HookBackward(_) => 4,
+            Action::Cache(_) => 5,
         }
+    }
+
+    /// Is something wanted of the backward pass?
+    pub fn wants_gradient(&self) -> bool {
+        matches!(self, Action::HookGrad(_) | Action::CacheGrad(_) | Action::HookBackward(_))
     }
 }
 
@@ -59,6 +74,9 @@ impl Request<'_> {
             Action::Call(When::After, _) => "hook_call",
             Action::Patch(_) => "patch",
             Action::PatchAny(_) => "patch_any",
+            Action::HookGrad(_) => "hook_grad",
+            Action::CacheGrad(_) => "cache_grad",
+            Action::HookBackward(_) => "hook_backward",
             Action::Cache(_) => "cache",
         };
         format!("{verb}(\"{}\")", self.pattern)

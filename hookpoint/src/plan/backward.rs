@@ -1,0 +1,269 @@
+//! Running a plan and differentiating what comes of it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::finish::{finished_run, Asked};
+use super::{BoxedError, Plan, Run};
+use crate::cache::ActivationCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hooked::{Access, Hooked};
+use crate::raw::{current, ErasedMut};
+use crate::run::{Action, BackwardCall, BackwardPass, CacheOptions, Finished, HookCtx, Mode, Request};
+use crate::select::IntoPatterns;
+use crate::tree::{AutoHook, FastMap};
+use crate::value::DynamicOps;
+
+/// What a run with a backward pass gives. Nothing in it keeps the graph of the run alive: the tensors are
+/// detached.
+///
+/// ```
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let run = model.plan().cache("up")?.cache_grad(["up", ":hidden"])?.backward(|m| m.forward(&x)?.sum_all())?;
+/// assert_eq!(run.loss.to_scalar::<f32>()?, 1.);
+/// assert_eq!(run.grads[":hidden"].to_vec2::<f32>()?, [[1., 1.]]);
+/// assert_eq!(run.grads["up"].to_vec2::<f32>()?, [[1., 0.]]); // relu
+/// assert_eq!(run.cache.grad("up")?.to_vec2::<f32>()?, [[1., 0.]]); // the same
+/// assert_eq!(run.cache["up"].to_vec2::<f32>()?, [[1., -2.]]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GradRun<T> {
+    /// What the closure returned: with [`Plan::backward`] the loss.
+    pub output: T,
+    /// What was differentiated.
+    pub loss: Tensor,
+    /// What the plan's caches have kept. It has the gradients, too: see [`ActivationCache::grad`].
+    pub cache: ActivationCache,
+    /// The gradients that were asked for, by the names of their points, in the order of the forward pass.
+    /// Points that are reached several times have a gradient for each call.
+    pub grads: ActivationCache,
+    variables: FastMap<candle_core::TensorId, Tensor>,
+    requests: Arc<[String]>,
+    fired: Vec<usize>,
+    skipped: Vec<Arc<str>>,
+}
+
+impl<T> GradRun<T> {
+    /// The gradient of a variable that the loss was computed from: a weight of the model that is a
+    /// [`Var`](candle_core::Var), or one that the closure has brought with it. None for other tensors.
+    ///
+    /// The point of a parameter is the *result* of the operation that uses it, and so is the gradient there.
+    /// For the gradient of the parameter itself, make it a `Var` and ask for it here.
+    pub fn grad_of(&self, variable: &Tensor) -> Option<&Tensor> {
+        self.variables.get(&variable.id())
+    }
+
+    /// The plan's requests in order, as in `cache_grad("blocks.*")`, with how often each has fired in the
+    /// forward pass.
+    pub fn fired(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.requests.iter().map(String::as_str).zip(self.fired.iter().copied())
+    }
+
+    /// The modules that did not run, because their whole output was patched and nothing inside them was
+    /// wanted.
+    pub fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.skipped.iter().map(|name| &**name)
+    }
+}
+
+/// # Gradients
+///
+/// Nothing in the model has to be a variable. Where a gradient is wanted, what the model goes on with
+/// becomes the beginning of a graph; nothing is recorded for what comes before, and a run without a
+/// backward pass records nothing at all. Values are what they are in any other run, bit for bit.
+impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
+    /// Keeps the gradients at the points that the patterns select, for [`backward`](Self::backward). With an
+    /// index, only that part is kept.
+    ///
+    /// The gradient is that of the value with which the model went on, after hooks and patches. At an
+    /// input it is what comes back through this module alone; at a parameter it is that of the result of
+    /// the operation that uses the parameter, as the point is: for the gradient of the parameter itself,
+    /// see [`GradRun::grad_of`].
+    pub fn cache_grad(self, patterns: impl IntoPatterns) -> Result<Self> {
+        self.cache_grad_with(patterns, CacheOptions::new())
+    }
+
+    /// As [`cache_grad`](Self::cache_grad), on another device or in another dtype.
+    pub fn cache_grad_with(mut self, patterns: impl IntoPatterns, options: CacheOptions) -> Result<Self> {
+        for pattern in patterns.into_patterns()? {
+            self.request(pattern, Action::CacheGrad(options.clone()))?;
+        }
+        Ok(self)
+    }
+
+    /// Calls `hook` with the gradients at the selected points as the backward pass comes by. It may
+    /// return a tensor of the same shape, with which the pass then goes on upstream.
+    ///
+    /// At one point hooks act in the order in which they were added, and what is kept by
+    /// [`cache_grad`](Self::cache_grad) is what they leave. With an index the hook sees that part, and what it
+    /// returns is put into its place.
+    ///
+    /// | in PyTorch | here |
+    /// | --- | --- |
+    /// | `register_full_backward_pre_hook` | `hook_grad("path", ..)`: the gradient of the output |
+    /// | `register_full_backward_hook` | `hook_grad("path:in", ..)`: the gradient of the input |
+    /// | the same, to look at inputs and outputs together | [`hook_backward`](Self::hook_backward) |
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let plan = model
+    ///     .plan()
+    ///     .cache_grad("up:in")?
+    ///     .hook_grad("down[:, 0]", |ctx, grad| {
+    ///         assert_eq!(ctx.path(), "down[:, 0]");
+    ///         Ok(Some((grad * 5.)?))
+    ///     })?;
+    /// let run = plan.backward(|m| m.forward(&x)?.sum_all())?;
+    /// assert_eq!(run.grads["up:in"].to_vec2::<f32>()?, [[5., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_grad<F>(mut self, patterns: impl IntoPatterns, hook: F) -> Result<Self>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a,
+    {
+        let hook: crate::run::HookFn<'a> = Rc::new(hook);
+        for pattern in patterns.into_patterns()? {
+            self.request(pattern, Action::HookGrad(hook.clone()))?;
+        }
+        Ok(self)
+    }
+
+    /// Calls `hook` once for each call of the selected modules, when the gradients of all its inputs and
+    /// outputs are there. It sees them in the order of the inputs and outputs, and the inputs and outputs
+    /// themselves. To change gradients, use [`hook_grad`](Self::hook_grad).
+    ///
+    /// See [`BackwardCall`] for an example.
+    pub fn hook_backward<F>(mut self, patterns: impl IntoPatterns, hook: F) -> Result<Self>
+    where
+        F: Fn(&BackwardCall<'_>) -> Result<()> + 'a,
+    {
+        let hook: crate::run::BackwardHookFn<'a> = Rc::new(hook);
+        for pattern in patterns.into_patterns()? {
+            if pattern.value().is_some() || pattern.index().is_some() {
+                return Err(Error::msg(format!(
+                    "`hook_backward` sees whole calls, and `{pattern}` means one value\n  \
+                     name the module alone, or use `.hook_grad(\"{pattern}\", ..)`"
+                )));
+            }
+            self.request(pattern, Action::HookBackward(hook.clone()))?;
+        }
+        Ok(self)
+    }
+
+    /// Runs the model and differentiates what the closure returns: one number, computed from what the
+    /// model gives.
+    ///
+    /// A gradient that was asked for and is not there is an error, which says where it was lost if that
+    /// can be seen; [`allow_unfired`](Self::allow_unfired) lets points pass that the loss does not depend on. A
+    /// foreign layer that has no backward is an error wherever a gradient would have to pass it.
+    ///
+    /// A model that keeps tensors of this run in itself, such as a KV cache, keeps its graph alive with
+    /// them. Reset such state afterwards.
+    pub fn backward<E, F>(&self, f: F) -> Result<GradRun<Tensor>>
+    where
+        F: FnOnce(&M) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        self.backward_with(f, |output, _| Ok::<_, E>(output.clone()))
+    }
+
+    /// As [`backward`](Self::backward), where the loss is computed from the output of the model and from
+    /// what the plan has cached.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let plan = model.plan().cache(":hidden")?.cache_grad("up")?;
+    /// let run = plan.backward_with(|m| m.forward(&x), |_, cache| cache[":hidden"].sqr()?.sum_all())?;
+    /// assert_eq!(run.output.dims(), [1, 2]);
+    /// assert_eq!(run.grads["up"].to_vec2::<f32>()?, [[2., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn backward_with<T, E, F, L>(&self, f: F, loss: L) -> Result<GradRun<T>>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        let (prepared, finished) =
+            self.go(Mode::Differentiate, || with_loss(f(self.hooked.model()), loss))?;
+        differentiated(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+    }
+}
+
+impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
+    /// As [`backward`](Self::backward), for models whose forward takes `&mut self`.
+    pub fn backward_mut<E, F>(&mut self, f: F) -> Result<GradRun<Tensor>>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        self.backward_with_mut(f, |output, _| Ok::<_, E>(output.clone()))
+    }
+
+    /// As [`backward_with`](Self::backward_with), for models whose forward takes `&mut self`.
+    pub fn backward_with_mut<T, E, F, L>(&mut self, f: F, loss: L) -> Result<GradRun<T>>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        let (prepared, finished) = self.go_mut(Mode::Differentiate, |model| with_loss(f(model), loss))?;
+        differentiated(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+    }
+}
+
+/// Computes the loss while the run goes on: it may call what is annotated.
+fn with_loss<T, E, L>(output: std::result::Result<T, E>, loss: L) -> std::result::Result<(T, Tensor), E>
+where
+    L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
+{
+    let output = output?;
+    let kept = current(|state| state.kept()).unwrap_or_default();
+    let loss = loss(&output, &ActivationCache::of(kept))?;
+    Ok((output, loss))
+}
+
+fn differentiated<T>(
+    asked: &Asked<'_>,
+    allow_unfired: bool,
+    (result, mut finished): (Option<(T, Tensor)>, Finished),
+) -> Result<GradRun<T>> {
+    let gradients = std::mem::take(&mut finished.gradients);
+    gradients.check_floats(&finished.fired)?;
+    let run = finished_run(asked, allow_unfired, (result, finished))?;
+    let Run { output: (mut output, loss), cache, requests, fired, skipped } = run;
+    let found = BackwardPass::new(asked.requests, gradients).run(&loss, allow_unfired)?;
+    detach_inside(&mut output);
+    let cache = cache.detached().with_grads(found.grads.clone());
+    let (grads, variables) = (found.grads, found.variables);
+    Ok(GradRun { output, loss: loss.detach(), cache, grads, variables, requests, fired, skipped })
+}
+
+/// Detaches the tensors inside a value, where its type is known to hold some.
+fn detach_inside<T>(output: &mut T) {
+    let value = ErasedMut::of(output);
+    if let Some(ops) = DynamicOps::for_type(value.type_id()) {
+        // Detaching does not fail.
+        let _ = ops.each_tensor(value, &mut |_, tensor| {
+            *tensor = tensor.detach();
+            Ok(())
+        });
+    }
+}
+
+/// A plan that asks for gradients is run by `backward` and by nothing else.
+pub(super) fn check_wants_no_gradient(requests: &[Request<'_>], method: &str) -> Result<()> {
+    let asking = requests.iter().filter(|request| request.action.wants_gradient());
+    let requests: Vec<String> = asking.map(Request::describe).collect();
+    if requests.is_empty() {
+        return Ok(());
+    }
+    Err(ErrorKind::NeedsBackward { method: method.to_string(), requests }.into())
+}

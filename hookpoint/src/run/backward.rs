@@ -1,0 +1,328 @@
+//! The backward pass of a run: what happens when a gradient arrives at a tap.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use candle_core::{Tensor, TensorId};
+
+use super::fire::{hook_failed, At};
+use super::gradient::{Call, Gradients, TappedPoint, Tapping, Wish};
+use super::own::shows_a_part;
+use super::request::{Action, BackwardHookFn, CacheOptions, Request};
+use super::PointKey;
+use crate::cache::{ActivationCache, NamedCall};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pattern::Index;
+use crate::raw::{paused, with_pass};
+use crate::tree::{FastMap, NodeId};
+
+/// The backward pass of one run.
+pub(crate) struct BackwardPass<'p> {
+    requests: &'p [Request<'p>],
+    gradients: Gradients,
+    /// Which taps a gradient has come to.
+    arrived: Vec<Cell<bool>>,
+    captures: RefCell<Vec<(usize, NamedCall)>>,
+    /// The modules that had a call seen as a whole.
+    seen: RefCell<Vec<Arc<str>>>,
+}
+
+/// What a backward pass has found.
+pub(crate) struct Found {
+    /// What was wanted, in the order of the forward pass.
+    pub grads: ActivationCache,
+    /// The gradients of the variables that the model or the loss has.
+    pub variables: FastMap<TensorId, Tensor>,
+}
+
+impl<'p> BackwardPass<'p> {
+    pub fn new(requests: &'p [Request<'p>], gradients: Gradients) -> Self {
+        let arrived = gradients.taps.borrow().iter().map(|_| Cell::new(false)).collect();
+        Self { requests, gradients, arrived, captures: RefCell::default(), seen: RefCell::default() }
+    }
+
+    /// Differentiates the loss. Points that it does not depend on are an error, unless they may be.
+    pub fn run(self, loss: &Tensor, allow_unreached: bool) -> Result<Found> {
+        self.check(loss)?;
+        let mut store = with_pass(&self, || loss.backward()).map_err(no_backward)?;
+        let unseen = self.see_incomplete_calls()?;
+        self.check_barriers()?;
+        if !allow_unreached {
+            self.check_reached(unseen)?;
+        }
+        let nodes = loss.sorted_nodes();
+        let variables = nodes.iter().filter(|node| node.is_variable() && !self.gradients.is_root(node.id()));
+        let variables =
+            variables.filter_map(|node| Some((node.id(), store.remove(node)?.detach()))).collect();
+        let mut captures = self.captures.into_inner();
+        captures.sort_by_key(|(tap, _)| *tap);
+        let grads = ActivationCache::of_calls(captures.into_iter().map(|(_, capture)| capture));
+        Ok(Found { grads, variables })
+    }
+
+    fn check(&self, loss: &Tensor) -> Result<()> {
+        if loss.elem_count() != 1 {
+            return Err(ErrorKind::LossNotScalar { shape: loss.dims().to_vec() }.into());
+        }
+        let lost = self.gradients.lost.places();
+        if !loss.dtype().is_float() {
+            let (dtype, lost) = (Some(loss.dtype().as_str().to_string()), lost);
+            return Err(ErrorKind::LossUntracked { dtype, lost }.into());
+        }
+        if !loss.track_op() {
+            return Err(ErrorKind::LossUntracked { dtype: None, lost }.into());
+        }
+        Ok(())
+    }
+
+    /// A gradient has come to a tap: what goes on upstream, where it is another one. `None` where the tap is
+    /// not of this run.
+    pub fn arrive(&self, run: u64, number: usize, grad: &Tensor) -> Option<candle_core::Result<Tensor>> {
+        if !self.gradients.is_run(run) {
+            return None;
+        }
+        self.arrived.get(number)?.set(true);
+        let taps = self.gradients.taps.borrow();
+        match taps.get(number)? {
+            Tapping::Point(point) => Some(self.at_point(point, number, grad).map_err(Error::into_candle)),
+            Tapping::Barrier(_) => None,
+        }
+    }
+
+    fn at_point(&self, point: &TappedPoint, number: usize, grad: &Tensor) -> Result<Tensor> {
+        let mut grad = grad.clone();
+        for wish in &point.wishes {
+            let Some(request) = self.requests.get(wish.request as usize) else { continue };
+            let Wish { name, label, kind, .. } = wish;
+            let (node, type_name, call) = (point.key.node, point.type_name, point.call);
+            let at = At { node, name, label: *label, kind: *kind, type_name, call };
+            let index = request.pattern.index();
+            match &request.action {
+                Action::HookGrad(hook) => {
+                    let (step, acted) = (point.step.as_ref(), Cell::new(false));
+                    if let Some(new) = at.hook(hook, index, &grad, step, &acted)? {
+                        grad = new.detach();
+                    }
+                }
+                Action::CacheGrad(options) => {
+                    self.capture(number, &at, index, request.pattern.call().is_some(), options, &grad)?;
+                }
+                Action::HookBackward(hook) => {
+                    self.at_call((wish.request, node, wish.of_call), hook, point.key, &grad)?;
+                }
+                Action::Hook(_)
+                | Action::Call(..)
+                | Action::Patch(_)
+                | Action::PatchAny(_)
+                | Action::Cache(_) => {}
+            }
+        }
+        Ok(grad)
+    }
+
+    fn capture(
+        &self,
+        tap: usize,
+        at: &At<'_>,
+        index: Option<&Index>,
+        by_call: bool,
+        options: &CacheOptions,
+        grad: &Tensor,
+    ) -> Result<()> {
+        let keep = |name: Arc<str>, taken: Tensor| -> Result<()> {
+            let tensor = options.apply(taken)?;
+            self.captures.borrow_mut().push((tap, NamedCall { name, call: at.call, by_call, tensor }));
+            Ok(())
+        };
+        let Some(index) = index else {
+            let own = if shows_a_part(grad) { grad.force_contiguous()? } else { grad.contiguous()? };
+            return keep(at.name.clone(), own);
+        };
+        for element in index.elements(at.name, grad.dims())? {
+            let part = element.read(at.name, grad)?.force_contiguous()?;
+            keep(format!("{}[{element}]", at.name).into(), part)?;
+        }
+        Ok(())
+    }
+
+    fn at_call(
+        &self,
+        key: (u32, NodeId, usize),
+        hook: &BackwardHookFn<'_>,
+        point: PointKey,
+        grad: &Tensor,
+    ) -> Result<()> {
+        let call = {
+            let mut calls = self.gradients.calls.borrow_mut();
+            let Some(call) = calls.get_mut(&key) else { return Ok(()) };
+            if let Some(part) = call.part_mut(point) {
+                part.grad = Some(grad.clone());
+            }
+            if !call.is_complete() {
+                return Ok(());
+            }
+            calls.remove(&key)
+        };
+        call.map_or(Ok(()), |call| self.see(hook, &call))
+    }
+
+    fn see(&self, hook: &BackwardHookFn<'_>, call: &Call) -> Result<()> {
+        self.seen.borrow_mut().push(call.name.clone());
+        let seen = BackwardCall { call };
+        paused(|| hook(&seen)).map_err(|error| hook_failed(&call.name, error))
+    }
+
+    /// Calls some of whose inputs the loss does not depend on are seen when nothing more can come. Gives
+    /// the modules none of whose calls it depends on.
+    fn see_incomplete_calls(&self) -> Result<Vec<Arc<str>>> {
+        let mut rest: Vec<_> = self.gradients.calls.borrow_mut().drain().collect();
+        rest.sort_by_key(|(key, call)| std::cmp::Reverse((call.order(), *key)));
+        for ((request, ..), call) in rest.iter().filter(|(_, call)| call.has_any()) {
+            if let Some(Action::HookBackward(hook)) =
+                self.requests.get(*request as usize).map(|request| &request.action)
+            {
+                self.see(hook, call)?;
+            }
+        }
+        let seen = self.seen.borrow();
+        let unseen = rest.into_iter().map(|(_, call)| call.name).filter(|name| !seen.contains(name));
+        Ok(unseen.collect())
+    }
+
+    /// The gradient has come to the result of something that it cannot pass, and beyond which it is wanted.
+    fn check_barriers(&self) -> Result<()> {
+        let taps = self.gradients.taps.borrow();
+        let reached = taps.iter().zip(&self.arrived).filter(|(_, arrived)| arrived.get());
+        let operations: Vec<String> = reached
+            .filter_map(|(tap, _)| match tap {
+                Tapping::Barrier(operation) => Some(operation.clone()),
+                Tapping::Point(_) => None,
+            })
+            .collect();
+        if operations.is_empty() {
+            return Ok(());
+        }
+        Err(ErrorKind::GradientLost { operations }.into())
+    }
+
+    fn check_reached(&self, unseen: Vec<Arc<str>>) -> Result<()> {
+        let taps = self.gradients.taps.borrow();
+        let mut points: Vec<(Arc<str>, bool)> = unseen.into_iter().map(|name| (name, false)).collect();
+        for (tap, arrived) in taps.iter().zip(&self.arrived) {
+            let Tapping::Point(point) = tap else { continue };
+            for wish in &point.wishes {
+                let action = self.requests.get(wish.request as usize).map(|request| &request.action);
+                // A call is seen as a whole: some of its values may not matter.
+                if matches!(action, Some(Action::HookBackward(_))) {
+                    continue;
+                }
+                match points.iter_mut().find(|(name, _)| *name == wish.name) {
+                    Some((_, reached)) => *reached |= arrived.get(),
+                    None => points.push((wish.name.clone(), arrived.get())),
+                }
+            }
+        }
+        let unreached = points.into_iter().filter(|(_, reached)| !reached);
+        let points: Vec<String> = unreached.map(|(name, _)| name.to_string()).collect();
+        if points.is_empty() {
+            return Ok(());
+        }
+        Err(ErrorKind::NoGradient { points, lost: self.gradients.lost.places() }.into())
+    }
+}
+
+impl Gradients {
+    /// A request that met only values of which there is no gradient.
+    pub(crate) fn check_floats(&self, fired: &[usize]) -> Result<()> {
+        let not_floats = self.not_floats.borrow();
+        match not_floats.iter().find(|(request, ..)| fired.get(*request as usize) == Some(&0)) {
+            Some((_, name, dtype)) => {
+                let (point, dtype) = (name.to_string(), dtype.as_str().to_string());
+                Err(ErrorKind::NotDifferentiable { point, dtype }.into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Candle has no backward for an operation: what it is called is all that is known.
+fn no_backward(error: candle_core::Error) -> Error {
+    let mut inner = &error;
+    while let candle_core::Error::WithBacktrace { inner: next, .. } = inner {
+        inner = next;
+    }
+    match inner {
+        candle_core::Error::BackwardNotSupported { op } => {
+            ErrorKind::GradientLost { operations: vec![format!("the operation `{op}`")] }.into()
+        }
+        _ => Error::recover(error),
+    }
+}
+
+/// One call of a module as the backward pass sees it: the gradients of all its inputs and outputs, in
+/// the order of the inputs and outputs.
+///
+/// ```
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let plan = model.plan().hook_backward("down", |call| {
+///     assert_eq!(call.path(), "down");
+///     let [Some(input)] = call.grad_inputs()[..] else { unreachable!() };
+///     let [Some(output)] = call.grad_outputs()[..] else { unreachable!() };
+///     assert_eq!(input.to_vec2::<f32>()?, [[1., 1.]]);
+///     assert_eq!(output.to_vec2::<f32>()?, [[1., 1.]]);
+///     assert_eq!(call.inputs()[0].to_vec2::<f32>()?, [[1., 0.]]);
+///     Ok(())
+/// })?;
+/// plan.backward(|m| m.forward(&x)?.sum_all())?;
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+pub struct BackwardCall<'a> {
+    call: &'a Call,
+}
+
+impl<'a> BackwardCall<'a> {
+    /// The path of the module.
+    pub fn path(&self) -> &str {
+        &self.call.name
+    }
+
+    /// Which call of the module in this run it is, from 0.
+    pub fn call(&self) -> usize {
+        self.call.number
+    }
+
+    /// The type of the module.
+    pub fn type_name(&self) -> &'static str {
+        self.call.type_name
+    }
+
+    /// The gradients of the inputs; none where the loss does not depend on one, or it is not a float.
+    pub fn grad_inputs(&self) -> Vec<Option<&'a Tensor>> {
+        self.call.inputs.iter().map(|part| part.grad.as_ref()).collect()
+    }
+
+    /// The gradients of the outputs; none where the loss does not depend on one, or it is not a float.
+    pub fn grad_outputs(&self) -> Vec<Option<&'a Tensor>> {
+        self.call.outputs.iter().map(|part| part.grad.as_ref()).collect()
+    }
+
+    /// What the module was given. Keeping it costs nothing: the backward pass needs it anyway.
+    pub fn inputs(&self) -> Vec<&'a Tensor> {
+        self.call.inputs.iter().map(|part| &part.value).collect()
+    }
+
+    /// What the module gave.
+    pub fn outputs(&self) -> Vec<&'a Tensor> {
+        self.call.outputs.iter().map(|part| &part.value).collect()
+    }
+}
+
+impl std::fmt::Debug for BackwardCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackwardCall")
+            .field("path", &self.path())
+            .field("call", &self.call())
+            .finish_non_exhaustive()
+    }
+}
