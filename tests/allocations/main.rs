@@ -1,4 +1,5 @@
 //! An idle hook point allocates nothing: an annotated model allocates exactly what its plain twin does.
+//! And runs with a backward pass leave nothing behind.
 
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -7,31 +8,38 @@ use std::cell::Cell;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static BYTES: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts the allocations of each thread.
+/// Counts the allocations of each thread, and the bytes that it has and has not given back.
 struct Counting;
 
-fn count() {
+fn count(bytes: isize) {
     // A thread that is being torn down is not counted.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+    hold(bytes);
+}
+
+fn hold(bytes: isize) {
+    let _ = BYTES.try_with(|held| held.set(held.get() + bytes));
 }
 
 // SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size() as isize);
         // SAFETY: as the caller's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        hold(-(layout.size() as isize));
         // SAFETY: as the caller's.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size as isize - layout.size() as isize);
         // SAFETY: as the caller's.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -73,6 +81,16 @@ twins! {
         scale: Tensor,
     }
 
+    impl Mlp {
+        pub fn new() -> Result<Self> {
+            let ones = |dims: &[usize]| Tensor::ones(dims, candle_core::DType::F32, &Device::Cpu);
+            let linear = |input: usize, output: usize| -> Result<Linear> {
+                Ok(Linear::new(ones(&[output, input])?, Some(ones(&[output])?)))
+            };
+            Ok(Self { up: linear(2, 4)?, down: linear(4, 2)?, drop: Dropout::new(0.1), scale: ones(&[2])? })
+        }
+    }
+
     impl ModuleT for Mlp {
         fn forward_t(&self, x: &Tensor, train: bool) -> Result<Tensor> {
             let hidden = self.up.forward(x)?.gelu()?;
@@ -98,12 +116,9 @@ twins! {
             let linear = |input: usize, output: usize| -> Result<Linear> {
                 Ok(Linear::new(ones(&[output, input])?, Some(ones(&[output])?)))
             };
-            let mlp = || -> Result<Mlp> {
-                Ok(Mlp { up: linear(2, 4)?, down: linear(4, 2)?, drop: Dropout::new(0.1), scale: ones(&[2])? })
-            };
             Ok(Self {
                 norm: LayerNorm::new(ones(&[2])?, ones(&[2])?, 1e-5),
-                mlps: vec![mlp()?, mlp()?],
+                mlps: vec![Mlp::new()?, Mlp::new()?],
                 head: Some(Box::new(linear(2, 2)?)),
                 state: None,
                 bias: ones(&[2])?,
@@ -166,4 +181,31 @@ fn an_idle_model_allocates_nothing_more_after_it_was_hooked() {
     let (of_plain, _) = allocations(|| plain.forward(&x).unwrap());
     let (of_annotated, _) = allocations(|| annotated.forward(&x).unwrap());
     assert_eq!(of_annotated, of_plain);
+}
+
+#[test]
+fn gradient_runs_leave_nothing_behind() {
+    use candle_core::{DType, Device, Tensor};
+    let x = Tensor::ones((3, 2), DType::F32, &Device::Cpu).unwrap();
+    let hooked = hookpoint::Hooked::new(annotated::Mlp::new().unwrap());
+    let plan = hooked
+        .plan()
+        .cache("**")
+        .and_then(|plan| plan.cache_grad(["**", ":hidden.0"]))
+        .and_then(|plan| plan.hook_grad("up", |_, grad| Ok(Some((grad * 2.)?))))
+        .and_then(|plan| plan.hook_backward("down", |_| Ok(())))
+        .unwrap();
+    let loss = |m: &annotated::Mlp| candle_core::ModuleT::forward_t(m, &x, false)?.sqr()?.sum_all();
+    let fails = |m: &annotated::Mlp| candle_core::ModuleT::forward_t(m, &x, false);
+    let once = || {
+        let run = plan.backward(loss).unwrap();
+        assert_eq!(run.grads.len(), 6);
+        assert!(plan.backward(fails).is_err());
+    };
+    once();
+    let before = BYTES.with(Cell::get);
+    for _ in 0..200 {
+        once();
+    }
+    assert_eq!(BYTES.with(Cell::get), before);
 }

@@ -1,0 +1,61 @@
+use candle_core::{DType, Module};
+use hookpoint::prelude::*;
+use hookpoint_models::autoencoder::{AutoEncoder, Config};
+
+use crate::finite::{compare, Compared};
+use crate::models::{device, loss, loss_of, mlp, odd, picture, transformer, wave, Test};
+
+/// Gelu's derivative in candle has constants with six digits.
+const TOLERANCE: f64 = 1e-4;
+
+fn assert_close(compared: &Compared, points: usize) {
+    assert!(compared.worst < TOLERANCE, "{compared:?}");
+    assert_eq!(compared.points, points, "{compared:?}");
+    assert!(compared.elements >= points, "{compared:?}");
+}
+
+#[test]
+fn every_point_of_an_mlp() -> Test {
+    let model = Hooked::new(mlp(1, 4));
+    let compared = compare(&model, 6, |_| true, |m| loss_of(&m.forward(&wave(3, &[2, 3, 4]))?))?;
+    assert_close(&compared, 8);
+    assert!(compared.without.is_empty());
+    Ok(())
+}
+
+#[test]
+fn every_point_of_a_transformer() -> Test {
+    let compared = compare(&transformer(), 3, |_| true, loss)?;
+    assert!(compared.worst < TOLERANCE, "{compared:?}");
+    assert!(compared.points > 60, "{compared:?}");
+    assert!(compared.without.is_empty(), "{compared:?}");
+    Ok(())
+}
+
+#[test]
+fn every_point_of_a_model_with_convolutions_enums_and_several_results() -> Test {
+    for scaled in [false, true] {
+        let compared = compare(&odd(scaled), 4, |_| true, |m| loss_of(&m.forward(&picture())?))?;
+        assert!(compared.worst < TOLERANCE, "{compared:?}");
+        assert!(compared.points > 20, "{compared:?}");
+        // The first part of the second result is not used.
+        assert_eq!(compared.without, ["split:out.1.0"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn every_point_of_the_bundled_autoencoder() -> Test {
+    let config = Config { d_mlp: 4, dict_mult: 3, seed: 2 };
+    let plain = AutoEncoder::new(&config, &device())?;
+    let model = Hooked::new(AutoEncoder {
+        w_enc: plain.w_enc.to_dtype(DType::F64)?,
+        w_dec: plain.w_dec.to_dtype(DType::F64)?,
+        b_enc: wave(4, &[12]),
+        b_dec: wave(5, &[4]),
+    });
+    let compared = compare(&model, 10, |_| true, |m| loss_of(&m.forward(&wave(6, &[3, 4]))?))?;
+    assert!(compared.worst < TOLERANCE, "{compared:?}");
+    assert_eq!(compared.points, 8, "{compared:?}");
+    Ok(())
+}
