@@ -1,5 +1,9 @@
 //! A transformer of the size of GPT-2 small: what hooks cost must vanish.
 
+pub mod composed;
+
+use candle_core::{Device, Result, Tensor};
+
 use crate::twins;
 
 /// The width of the residual stream.
@@ -13,18 +17,24 @@ pub const VOCABULARY: usize = 50257;
 /// Positions that there are.
 pub const POSITIONS: usize = 1024;
 
+/// What is added to the scores, [pos, pos]: nothing, or minus infinity for the future.
+fn mask(pos: usize, device: &Device) -> Result<Tensor> {
+    let future = |i: usize| (0..pos).map(move |j| if j > i { f32::NEG_INFINITY } else { 0. });
+    Tensor::from_vec((0..pos).flat_map(future).collect::<Vec<f32>>(), (pos, pos), device)
+}
+
 twins! {
     use candle_core::{Module, Result, Tensor};
     use candle_nn::ops::softmax_last_dim;
     use candle_nn::{Embedding, LayerNorm, Linear};
 
-    use crate::gpt2::{HEADS, LAYERS, POSITIONS, VOCABULARY, WIDTH};
+    use crate::gpt2::{mask, HEADS, LAYERS, POSITIONS, VOCABULARY, WIDTH};
     use crate::Weights;
 
     /// Causal self-attention.
     pub struct Attention {
-        c_attn: Linear,
-        c_proj: Linear,
+        pub(crate) c_attn: Linear,
+        pub(crate) c_proj: Linear,
     }
 
     impl Attention {
@@ -56,8 +66,8 @@ twins! {
 
     /// Two layers with a gelu between.
     pub struct Mlp {
-        c_fc: Linear,
-        c_proj: Linear,
+        pub(crate) c_fc: Linear,
+        pub(crate) c_proj: Linear,
     }
 
     impl Mlp {
@@ -77,10 +87,10 @@ twins! {
 
     /// Attention, then an mlp, each added to the residual stream.
     pub struct Block {
-        ln_1: LayerNorm,
-        attn: Attention,
-        ln_2: LayerNorm,
-        mlp: Mlp,
+        pub(crate) ln_1: LayerNorm,
+        pub(crate) attn: Attention,
+        pub(crate) ln_2: LayerNorm,
+        pub(crate) mlp: Mlp,
     }
 
     impl Block {
@@ -102,11 +112,11 @@ twins! {
 
     /// The whole model.
     pub struct Gpt2 {
-        wte: Embedding,
-        wpe: Embedding,
-        h: Vec<Block>,
-        ln_f: LayerNorm,
-        lm_head: Linear,
+        pub(crate) wte: Embedding,
+        pub(crate) wpe: Embedding,
+        pub(crate) h: Vec<Block>,
+        pub(crate) ln_f: LayerNorm,
+        pub(crate) lm_head: Linear,
     }
 
     impl Gpt2 {
@@ -125,9 +135,7 @@ twins! {
         /// `ids` are [batch, pos], the logits [batch, pos, vocabulary].
         pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
             let pos = ids.dim(1)?;
-            let future = |i: usize| (0..pos).map(move |j| if j > i { f32::NEG_INFINITY } else { 0. });
-            let mask: Vec<f32> = (0..pos).flat_map(future).collect();
-            let mask = Tensor::from_vec(mask, (pos, pos), ids.device())?;
+            let mask = mask(pos, ids.device())?;
             let positions = Tensor::arange(0, pos as u32, ids.device())?;
             // [batch, pos, width]
             let embedded = self.wte.forward(ids)?;

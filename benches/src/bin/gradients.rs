@@ -1,0 +1,162 @@
+//! Gradients against candle's own backward, on one GPT-2-sized model with frozen weights: time, and the
+//! memory that is held at most.
+//!
+//! Candle's side is the model made of operations that it can differentiate, with a variable in the place of
+//! the embedded tokens. Ours is the annotated model as it is, asked for the gradient at `wte`. Both compute
+//! the same gradient, which is checked. Runs alternate, and what is reported are medians of ratios within
+//! a pair, and the ratio of the best times.
+//!
+//! `gradients [TOKENS] [ROUNDS]`
+
+#![allow(unsafe_code)] // For the allocator that counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{ensure, Result};
+use candle_core::{Tensor, Var};
+use hookpoint::Plan;
+use hookpoint_benches::gpt2::{annotated, composed};
+use hookpoint_benches::{gpt2_sized, Gpt2Sized};
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts the bytes that are held, and the most that were.
+struct Counting;
+
+fn take(bytes: usize) {
+    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    MOST.fetch_max(held, Ordering::Relaxed);
+}
+
+// SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: as the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: as the caller's.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        take(size);
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller's.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// What one run costs: seconds, and bytes held at most beyond those held before.
+#[derive(Clone, Copy)]
+struct Cost {
+    seconds: f64,
+    bytes: f64,
+}
+
+fn cost<T>(run: impl FnOnce() -> Result<T>) -> Result<Cost> {
+    let before = HELD.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let start = Instant::now();
+    let result = run()?;
+    let seconds = start.elapsed().as_secs_f64();
+    drop(std::hint::black_box(result));
+    Ok(Cost { seconds, bytes: (MOST.load(Ordering::Relaxed) - before) as f64 })
+}
+
+/// One number: how much more likely one token is than another after the last one.
+fn metric(logits: &Tensor) -> candle_core::Result<Tensor> {
+    let last = logits.get(0)?.get(logits.dim(1)? - 1)?;
+    last.get(17)? - last.get(29)?
+}
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let tokens: u32 = args.next().map_or(Ok(64), |tokens| tokens.parse())?;
+    let rounds: usize = args.next().map_or(Ok(5), |rounds| rounds.parse())?;
+    let subject = gpt2_sized(tokens)?;
+    let candle = || -> Result<Tensor> {
+        let embedded = Var::from_tensor(&composed::embedded(&subject.plain, &subject.input)?)?;
+        let loss = metric(&composed::forward(&subject.plain, &embedded)?)?;
+        let grads = loss.backward()?;
+        Ok(grads.get(&embedded).cloned().unwrap_or(loss))
+    };
+    println!(
+        "gpt2-sized, {tokens} tokens, frozen weights; medians of {rounds} rounds, candle's backward is 1"
+    );
+    println!("{:34} {:>8} {:>8} {:>9} {:>8} {:>9}", "", "ms", "time", "of bests", "MB", "memory");
+    let configs: [(&str, &[&str]); 3] = [
+        ("gradient at `wte`", &["wte"]),
+        ("gradients at `wte` and `h.*`", &["wte", "h.*"]),
+        ("gradients at `**`", &["{wte,h,ln_f,lm_head}", "h.**"]),
+    ];
+    let mut first = true;
+    for (name, points) in configs {
+        let plan = plan(&subject, points)?;
+        let ours = || -> Result<Tensor> {
+            let run = plan.backward(|model| metric(&model.forward(&subject.input)?))?;
+            Ok(run.grads.try_get("wte")?.clone())
+        };
+        check(&candle()?, &ours()?)?;
+        let mut pairs = Vec::new();
+        for round in 0..rounds {
+            // Who comes first alternates.
+            pairs.push(if round % 2 == 0 {
+                (cost(candle)?, cost(ours)?)
+            } else {
+                let own = cost(ours)?;
+                (cost(candle)?, own)
+            });
+        }
+        let of = |f: &dyn Fn(&(Cost, Cost)) -> f64| median(pairs.iter().map(f).collect());
+        let best = |f: &dyn Fn(&(Cost, Cost)) -> f64| pairs.iter().map(f).fold(f64::INFINITY, f64::min);
+        if std::mem::take(&mut first) {
+            let (ms, mb) = (of(&|pair| pair.0.seconds * 1e3), of(&|pair| pair.0.bytes / 1e6));
+            println!("{:34} {ms:8.1} {:8.3} {:9.3} {mb:8.1} {:9.3}", "candle's own", 1., 1., 1.);
+        }
+        println!(
+            "{name:34} {:8.1} {:8.3} {:9.3} {:8.1} {:9.3}",
+            of(&|pair| pair.1.seconds * 1e3),
+            of(&|pair| pair.1.seconds / pair.0.seconds),
+            best(&|pair| pair.1.seconds) / best(&|pair| pair.0.seconds),
+            of(&|pair| pair.1.bytes / 1e6),
+            of(&|pair| pair.1.bytes / pair.0.bytes),
+        );
+    }
+    Ok(())
+}
+
+fn plan<'s>(subject: &'s Gpt2Sized, points: &[&str]) -> Result<Plan<'s, annotated::Gpt2>> {
+    Ok(subject.hooked.plan().cache_grad(points)?.allow_unfired())
+}
+
+/// Both sides compute the same.
+fn check(candle: &Tensor, ours: &Tensor) -> Result<()> {
+    let difference = (candle - ours)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let size = candle.abs()?.max_all()?.to_scalar::<f32>()?;
+    ensure!(
+        size > 0. && difference < 1e-3 * size,
+        "the gradients differ by {difference}, and are up to {size}"
+    );
+    Ok(())
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
