@@ -14,12 +14,29 @@ mod build;
 mod count;
 mod features;
 mod generate;
+mod gradients;
 mod report;
 
 use std::sync::OnceLock;
 
 use build::Build;
 use generate::Workspace;
+
+/// Models of many kinds whose gradients are compared, none of which takes long.
+const DIFFERENTIATED: [&str; 12] = [
+    "llama",
+    "mistral",
+    "qwen2",
+    "gemma",
+    "phi",
+    "falcon",
+    "bert",
+    "distilbert",
+    "modernbert",
+    "t5",
+    "vit",
+    "dinov2",
+];
 
 /// The two copies, written once for all tests.
 fn workspace() -> &'static Workspace {
@@ -60,5 +77,18 @@ fn models_compute_the_same_bits_idle_and_with_everything_cached() {
     println!("{report}");
     workspace.keep("report.txt", &report.to_string()).expect("the report can be written");
     let problems = report.problems();
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    let (workspace, build) = (workspace(), built());
+    assert!(build.errors.is_empty(), "{}", build.errors_shown());
+    let gradients =
+        gradients::Gradients::run(workspace, build, &DIFFERENTIATED).expect("the comparison runs");
+    println!("{gradients}");
+    workspace.keep("gradients.txt", &gradients.to_string()).expect("the report can be written");
+    assert_eq!(gradients.count(), DIFFERENTIATED.len());
+    let problems = gradients.problems();
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }

@@ -1,11 +1,11 @@
 //! Models of sound.
 
-use candle_core::{DType, Device, Result, StreamTensor, Tensor};
+use candle_core::{Device, Result, StreamTensor, Tensor};
 use serde_json::{json, Value};
 
 use super::inputs::{config, decode, noise, row, NEXT, PROMPT};
 use super::transformers::models;
-use super::weights::weights;
+use super::weights::{dtype, weights};
 use super::{Visit, AGAIN, FRESH};
 
 pub fn visit(visitor: &mut impl Visit) {
@@ -89,7 +89,7 @@ fn voxtral(visitor: &mut impl Visit) {
         || VoxtralForConditionalGeneration::new(&voxtral_config(), weights()),
         |model| {
             let sound = noise(&[1, 8, 8])?;
-            let mut cache = VoxtralCache::new(true, DType::F32, model.text_config(), &Device::Cpu)?;
+            let mut cache = VoxtralCache::new(true, dtype(), model.text_config(), &Device::Cpu)?;
             let first = model.forward(&row(&[3, 60, 60, 5, 9])?, Some(&sound), &mut cache, 0)?;
             let next = model.forward(&row(&[NEXT])?, None, &mut cache, 5)?;
             Ok(vec![first, next])

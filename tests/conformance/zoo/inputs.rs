@@ -4,7 +4,7 @@ use candle_core::{Device, Error, Result, Tensor};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::weights::Noise;
+use super::weights::{dtype, Noise};
 
 /// The prompt that decoders read before they go on by one token.
 pub const PROMPT: [u32; 5] = [3, 17, 5, 42, 9];
@@ -33,7 +33,7 @@ pub fn batch() -> Result<Tensor> {
 /// A tensor of noise between -1 and 1.
 pub fn noise(dims: &[usize]) -> Result<Tensor> {
     let count = dims.iter().product();
-    Tensor::from_iter(Noise::new("input", dims).take(count), &Device::Cpu)?.reshape(dims)
+    Tensor::from_iter(Noise::new("input", dims).take(count), &Device::Cpu)?.reshape(dims)?.to_dtype(dtype())
 }
 
 /// A square picture, `[1, 3, side, side]`.

@@ -1,11 +1,11 @@
 //! Dense decoders with attention.
 
-use candle_core::{DType, Device, Result};
+use candle_core::{Device, Result};
 use serde_json::{json, Value};
 
 use super::inputs::{config, decode};
 use super::transformers::models;
-use super::weights::weights;
+use super::weights::{dtype, weights};
 use super::{Visit, AGAIN, FRESH};
 
 /// What the configurations of decoders have in common; each reads the fields that it knows.
@@ -77,7 +77,7 @@ fn llama(visitor: &mut impl Visit) {
         "llama",
         || Llama::load(weights(), &llama_config()?),
         |model| {
-            let mut cache = Cache::new(true, DType::F32, &llama_config()?, &Device::Cpu)?;
+            let mut cache = Cache::new(true, dtype(), &llama_config()?, &Device::Cpu)?;
             decode(|ids, position| model.forward(ids, position, &mut cache))
         },
     );
@@ -94,7 +94,7 @@ fn granite(visitor: &mut impl Visit) {
         "granite",
         || Granite::load(weights(), &granite_config()?),
         |model| {
-            let mut cache = Cache::new(true, DType::F32, &granite_config()?, &Device::Cpu)?;
+            let mut cache = Cache::new(true, dtype(), &granite_config()?, &Device::Cpu)?;
             decode(|ids, position| model.forward(ids, position, &mut cache))
         },
     );
@@ -275,7 +275,7 @@ fn granitemoehybrid(visitor: &mut impl Visit) {
         || GraniteMoeHybrid::load(weights(), &granitemoehybrid_config()?),
         |model| {
             let config = granitemoehybrid_config()?;
-            let mut cache = GraniteMoeHybridCache::new(true, DType::F32, &config, &Device::Cpu)?;
+            let mut cache = GraniteMoeHybridCache::new(true, dtype(), &config, &Device::Cpu)?;
             decode(|ids, position| model.forward(ids, position, &mut cache))
         },
     );

@@ -23,7 +23,7 @@ mod segmentation;
 mod sequence;
 mod state_space;
 mod vision;
-mod weights;
+pub mod weights;
 
 use super::{transformers, Visit};
 

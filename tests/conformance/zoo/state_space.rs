@@ -1,12 +1,12 @@
 //! Models that carry a recurrent state instead of, or beside, a cache of keys and values.
 
-use candle_core::{DType, Device, Result};
+use candle_core::{Device, Result};
 use serde_json::json;
 
 use super::inputs::{config, decode, read, row, NEXT, PROMPT};
 use super::language::small;
 use super::transformers::models;
-use super::weights::weights;
+use super::weights::{dtype, weights};
 use super::{Visit, FRESH};
 
 pub fn visit(visitor: &mut impl Visit) {
@@ -27,7 +27,7 @@ fn mamba(visitor: &mut impl Visit) {
         "mamba",
         || Model::new(&config, weights()),
         |model| {
-            let mut state = State::new(1, &config, DType::F32, &Device::Cpu)?;
+            let mut state = State::new(1, &config, dtype(), &Device::Cpu)?;
             read(|id| model.forward(id, &mut state))
         },
     );
@@ -45,7 +45,7 @@ fn mamba2(visitor: &mut impl Visit) {
         "mamba2",
         || Model::new(&small()?, weights()),
         |model| {
-            let mut state = State::new(1, &small()?, DType::F32, &Device::Cpu)?;
+            let mut state = State::new(1, &small()?, dtype(), &Device::Cpu)?;
             let mut outputs = vec![model.forward_prefill(&row(&PROMPT)?, &mut state, 4)?];
             outputs.extend(read(|id| model.forward(id, &mut state))?);
             Ok(outputs)
@@ -144,7 +144,7 @@ fn lfm2(visitor: &mut impl Visit) {
         "lfm2",
         || Model::new(&lfm2_config()?, weights()),
         |model| {
-            let mut cache = Cache::new(true, DType::F32, &lfm2_config()?, &Device::Cpu)?;
+            let mut cache = Cache::new(true, dtype(), &lfm2_config()?, &Device::Cpu)?;
             decode(|ids, position| model.forward(ids, position, &mut cache))
         },
     );

@@ -1,24 +1,42 @@
 //! Weights made from their names: every tensor exists, and is the same whenever it is asked for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use candle_core::{DType, Device, Error, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
 
+/// Models are made in double precision while this is set, as far as their code lets them be.
+static DOUBLE: AtomicBool = AtomicBool::new(false);
+
+/// Has models made and run in double precision, or not any more.
+#[allow(dead_code)] // Gradients alone need it.
+pub fn in_double_precision(on: bool) {
+    DOUBLE.store(on, Ordering::Relaxed);
+}
+
+/// What weights and inputs are made of.
+pub fn dtype() -> DType {
+    match DOUBLE.load(Ordering::Relaxed) {
+        true => DType::F64,
+        false => DType::F32,
+    }
+}
+
 /// Numbers made per tensor; larger tensors repeat them. A prime, so that no two rows are equal.
 const PERIOD: usize = 4099;
 
 /// Weights for any model that asks by name and shape.
 pub fn weights() -> VarBuilder<'static> {
-    VarBuilder::from_backend(Box::new(Made::default()), DType::F32, Device::Cpu)
+    VarBuilder::from_backend(Box::new(Made::default()), dtype(), Device::Cpu)
 }
 
 /// Weights for a model that looks for optional tensors and shall not find those whose names contain
 /// one of `absent`.
 pub fn weights_without(absent: &'static [&'static str]) -> VarBuilder<'static> {
     let made = Made { absent, ..Made::default() };
-    VarBuilder::from_backend(Box::new(made), DType::F32, Device::Cpu)
+    VarBuilder::from_backend(Box::new(made), dtype(), Device::Cpu)
 }
 
 /// The names and shapes of all tensors that `load` asks for.
