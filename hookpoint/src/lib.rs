@@ -133,7 +133,8 @@
 //! ```
 //!
 //! A gradient that was asked for and cannot be had is an error that says why: the loss does not depend on
-//! the point, or something on the way has no backward.
+//! the point, or something on the way has no backward. [`attribution`] has attribution patching, integrated
+//! gradients and gradient times activation.
 //!
 //! # Caches
 //!
@@ -187,6 +188,7 @@
 // The macros name this crate as its users do, and layers of its own are annotated.
 extern crate self as hookpoint;
 
+pub mod attribution;
 pub mod error;
 pub mod layers;
 pub mod pattern;
