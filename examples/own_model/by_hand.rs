@@ -8,7 +8,7 @@ use candle_core::{Module, Result, Tensor};
 use candle_nn::{embedding, linear, Embedding, Linear, VarBuilder};
 use hookpoint::__private::{
     active, before_call, bound, inventory, operations_wanted, typeid, uses, Before, CallSite, Entered,
-    Erased, ImplInfo, MethodInfo, Owner, Probe, Slot, Uses, ValueOps,
+    Erased, ImplInfo, MethodInfo, OpKind, OpSite, Owner, Probe, Slot, Uses, ValueOps,
 };
 use hookpoint::{AutoHook, Visitor};
 
@@ -110,7 +110,7 @@ fn call<M: Module>(site: &'static CallSite, layer: &M, input: &Tensor) -> Result
         return layer.forward(input);
     }
     match before_call(site, Erased::of(layer), &[Erased::of(input)]) {
-        Before::Done(result) => result,
+        Before::Done(result) | Before::Made(result) => result,
         Before::Call(token) => token.after(layer.forward(input)),
     }
 }
@@ -157,7 +157,9 @@ impl Mlp {
         let change = bound(&MLP_FORWARD, CHANGE_VALUE, change);
         // A parameter's point fires on the result of the operation that uses it.
         let uses = if operations_wanted() {
-            uses(&[("", Erased::of(&change)), ("scale", Erased::of(&self.scale))])
+            static SITE: OpSite =
+                OpSite { name: "broadcast_mul", kind: OpKind::Method, file: file!(), line: line!() };
+            uses(&SITE, &[(0, "", Erased::of(&change)), (1, "scale", Erased::of(&self.scale))])
         } else {
             Uses::NONE
         };

@@ -189,6 +189,7 @@
 extern crate self as hookpoint;
 
 pub mod attribution;
+pub mod diff;
 pub mod error;
 pub mod layers;
 pub mod pattern;

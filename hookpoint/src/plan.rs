@@ -373,6 +373,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
             return Ok(());
         }
         self.tree.same_modules(&tree).map_err(|change| Error::from(ErrorKind::ModelChanged { change }))?;
+        tree.compared_as(&self.tree);
         for request in &mut self.requests {
             request.nodes = selected(&tree, &request.pattern, &request.action)?;
         }

@@ -4,7 +4,7 @@ pub use inventory;
 pub use typeid;
 
 pub use crate::raw::{active, operations_wanted, Derived, Erased, Slot};
-pub use crate::run::{before_call, bound, uses, Before, CallSite, CallToken, Entered, Uses};
+pub use crate::run::{before_call, bound, uses, Before, CallSite, CallToken, Entered, OpKind, OpSite, Uses};
 pub use crate::tree::{ImplInfo, MethodInfo, Owner, TypeInfo};
 pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, ValueOps};
 

@@ -77,6 +77,13 @@ impl<'a> Erased<'a> {
         self.cast().or_else(|| self.cast_through())
     }
 
+    /// Is this an option of a tensor that holds none?
+    pub(crate) fn is_no_tensor(&self) -> bool {
+        let optional =
+            self.type_id == TypeId::of::<Option<&'static Tensor>>() || self.get::<Option<Tensor>>().is_some();
+        optional && self.tensor().is_none()
+    }
+
     /// The tensor that the value is, refers to or holds as an option.
     pub fn tensor(&self) -> Option<&'a Tensor> {
         if let Some(tensor) = self.get::<Tensor>() {
@@ -150,7 +157,7 @@ macro_rules! plain {
         unsafe impl Plain for $ty {}
     )* };
 }
-plain!(Tensor, Var, bool, usize, u32, i64, f32, f64, String, candle_core::Error);
+plain!(Tensor, Var, bool, usize, u32, i32, i64, f32, f64, String, candle_core::Error, candle_core::D);
 plain!(candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState);
 plain!(
     candle_nn::Linear,
@@ -161,6 +168,7 @@ plain!(
 );
 plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
 plain!(candle_nn::Activation, candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ops::Identity);
+plain!(candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d, candle_nn::LSTM, candle_nn::GRU);
 plain!(candle_core::quantized::QMatMul);
 
 // SAFETY: built from types that have no lifetimes.

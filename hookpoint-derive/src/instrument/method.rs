@@ -35,7 +35,7 @@ use syn::{
 
 use super::place::{is_borrowing, is_scalar, mentions};
 use super::rewrite::{is_lint_level, Names, Rewriter};
-use super::scalars::scalars;
+use super::scalars::locals;
 use crate::derive::unraw;
 
 /// What the registry is told about a method.
@@ -84,7 +84,7 @@ pub fn on_method(
     let wrapped = result.filter(|ty| !is_borrowing(ty) && !is_unit(ty));
     let arguments = Arguments::read(&mut function.sig, parameters, wrapped.is_some());
 
-    let mut rewriter = Rewriter::new(krate, scalars(&function.sig, &function.block), Names::Kept);
+    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Kept);
     rewriter.on_block(&mut function.block);
     let numbered = number(arguments.names, rewriter.values);
     let info = Instrumented {
@@ -149,7 +149,7 @@ pub fn on_function(function: &mut ItemFn, krate: &TokenStream) {
     if is_left_alone(&function.sig) {
         return;
     }
-    let mut rewriter = Rewriter::new(krate, scalars(&function.sig, &function.block), Names::Dropped);
+    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Dropped);
     rewriter.on_block(&mut function.block);
 }
 

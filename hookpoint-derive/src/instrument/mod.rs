@@ -1,8 +1,10 @@
 //! `#[auto_hook]`: which items are rewritten, and what is told to the registry.
 //!
 //! `method` wraps a method, `rewrite` walks through its body, `place` knows which expressions may be
-//! evaluated twice, `operands` which of them may be parameters.
+//! evaluated twice, `operands` which of them may be parameters, `known` which operations have gradients
+//! that need care.
 
+mod known;
 mod method;
 mod operands;
 mod place;

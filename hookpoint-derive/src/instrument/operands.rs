@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprMethodCall, Lit, Member};
@@ -13,8 +13,22 @@ use crate::derive::unraw;
 /// An operand that is looked at before the operation is done.
 pub struct Operand {
     pub expr: Expr,
+    /// Which operand it is, or is a part of.
+    pub number: u8,
     /// The field it is read from, which tells apart parameters that share a tensor.
     pub field: String,
+}
+
+impl Operand {
+    /// Stands for what is inside an operand that is itself passed through.
+    pub const INSIDE: u8 = u8::MAX;
+}
+
+/// Collects what may be a tensor in the operand with this number.
+pub fn numbered(number: u8, expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>) {
+    let before = found.len();
+    operands(expr, scalars, found);
+    found.iter_mut().skip(before).for_each(|operand| operand.number = number);
 }
 
 /// Collects the operands in `expr` that may be tensors: places, also behind references, in arrays and
@@ -35,7 +49,7 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
             let Some(ident) = path.path.get_ident() else { return };
             let name = ident.to_string();
             if name != "self" && !starts_upper(&name) && !scalars.contains(&name) {
-                found.push(Operand { expr: expr.clone(), field: String::new() });
+                found.push(Operand { expr: expr.clone(), number: 0, field: String::new() });
             }
         }
         Expr::Field(field) if is_pure(expr) => {
@@ -43,11 +57,11 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
                 Member::Named(name) => unraw(name),
                 Member::Unnamed(index) => index.index.to_string(),
             };
-            found.push(Operand { expr: expr.clone(), field: label });
+            found.push(Operand { expr: expr.clone(), number: 0, field: label });
         }
         // Numbers are indexed too, but one cannot see that here.
         Expr::Index(_) if is_pure(expr) => {
-            found.push(Operand { expr: expr.clone(), field: String::new() });
+            found.push(Operand { expr: expr.clone(), number: 0, field: String::new() });
         }
         Expr::Unary(unary) if is_pure(expr) => operands(&unary.expr, scalars, found),
         // `self.w.to_dtype(d)?` is the parameter itself where there is nothing to convert. Where there
@@ -62,7 +76,7 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
             let mut inner = Vec::new();
             operands(root_of(call), scalars, &mut inner);
             if let Some(root) = inner.pop() {
-                found.push(Operand { expr: expr.clone(), field: root.field });
+                found.push(Operand { expr: expr.clone(), number: 0, field: root.field });
             }
         }
         _ => {}
@@ -209,19 +223,39 @@ pub fn is_integer(expr: &Expr) -> bool {
     }
 }
 
+/// What an operation is called, and how it is written.
+pub struct Operation {
+    pub name: String,
+    pub kind: &'static str,
+    pub span: Span,
+}
+
 /// ```text
-/// (if operations_wanted() { uses(&[("scale", Erased::of(&self.scale))]) } else { NONE })
+/// (if operations_wanted() { uses(&SITE, &[(1, "scale", Erased::of(&self.scale))]) } else { NONE })
 /// ```
-pub fn uses(found: &[Operand], krate: &TokenStream) -> TokenStream {
-    let now = uses_now(found, krate);
+pub fn uses(operation: &Operation, found: &[Operand], krate: &TokenStream) -> TokenStream {
+    let now = uses_now(operation, found, krate);
     quote!((if #krate::__private::operations_wanted() { #now } else { #krate::__private::Uses::NONE }))
 }
 
 /// The same where somebody is known to listen.
-pub fn uses_now(found: &[Operand], krate: &TokenStream) -> TokenStream {
-    let each = found.iter().map(|Operand { expr, field }| {
+pub fn uses_now(operation: &Operation, found: &[Operand], krate: &TokenStream) -> TokenStream {
+    let each = found.iter().map(|Operand { expr, number, field }| {
         let at = Span::call_site().located_at(expr.span());
-        quote_spanned!(at=> (#field, #krate::__private::Erased::of(&#expr)))
+        quote_spanned!(at=> (#number, #field, #krate::__private::Erased::of(&#expr)))
     });
-    quote!(#krate::__private::uses(&[#(#each),*]))
+    let Operation { name, kind, span } = operation;
+    let kind = Ident::new(kind, Span::call_site());
+    let line = quote_spanned!(*span=> ::core::line!());
+    quote! {
+        #krate::__private::uses(
+            &#krate::__private::OpSite {
+                name: #name,
+                kind: #krate::__private::OpKind::#kind,
+                file: ::core::file!(),
+                line: #line,
+            },
+            &[#(#each),*],
+        )
+    }
 }

@@ -33,8 +33,13 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
 
-use super::operands::{is_integer, is_no_operation, operands, uses, uses_now, Operand};
+use super::known::{
+    called, is_computed, is_known_method, is_tried, is_value, pass_function, pass_through, shown, Called,
+    Shown,
+};
+use super::operands::{is_integer, is_no_operation, numbered, operands, uses, uses_now, Operand, Operation};
 use super::place::{diverges, impure_root, is_constructor, is_pure, starts_upper};
+use super::scalars::Locals;
 use crate::derive::unraw;
 
 /// What becomes of bindings.
@@ -49,6 +54,8 @@ pub enum Names {
 pub struct Rewriter<'k> {
     krate: &'k TokenStream,
     scalars: HashSet<String>,
+    /// All names that the function binds.
+    locals: HashSet<String>,
     names: Names,
     /// The static that describes the method.
     pub method: Ident,
@@ -57,9 +64,10 @@ pub struct Rewriter<'k> {
 }
 
 impl<'k> Rewriter<'k> {
-    pub fn new(krate: &'k TokenStream, scalars: HashSet<String>, names: Names) -> Self {
+    pub fn new(krate: &'k TokenStream, locals: Locals, names: Names) -> Self {
         let method = Ident::new("__HOOKPOINT_METHOD", Span::mixed_site());
-        Self { krate, scalars, names, method, values: Vec::new() }
+        let Locals { scalars, all } = locals;
+        Self { krate, scalars, locals: all, names, method, values: Vec::new() }
     }
 
     pub fn on_block(&mut self, block: &mut Block) {
@@ -122,18 +130,26 @@ impl<'k> Rewriter<'k> {
         };
         // The module itself is no operand: it is not a tensor.
         let mut found = Vec::new();
-        let is_operation = module.is_some() || !is_no_operation(&name);
+        let is_known = module.is_none() && is_known_method(&name);
+        let is_operation = module.is_some() || is_known || !is_no_operation(&name);
         if is_operation && !matches!(module, Some(Module::Receiver)) {
-            operands(&call.receiver, &self.scalars, &mut found);
+            numbered(0, &call.receiver, &self.scalars, &mut found);
         }
         if is_operation {
             let first = usize::from(matches!(module, Some(Module::Argument)));
-            call.args.iter().skip(first).for_each(|arg| operands(arg, &self.scalars, &mut found));
+            for (number, arg) in (1..).zip(&call.args).skip(first) {
+                numbered(number, arg, &self.scalars, &mut found);
+            }
         }
+        let operation = Operation { name: name.clone(), kind: "Method", span: call.method.span() };
         let Some(module) = module else {
-            visit_mut::visit_expr_method_call_mut(self, call);
+            if is_known {
+                self.known_method(call, &mut found);
+            } else {
+                visit_mut::visit_expr_method_call_mut(self, call);
+            }
             let call = Expr::MethodCall(call.clone());
-            return self.operation(found, &call);
+            return self.operation(&operation, is_known, found, &call);
         };
         let mut before = Before::default();
         before.place(&mut call.receiver, "__receiver", self);
@@ -150,7 +166,44 @@ impl<'k> Rewriter<'k> {
             }
         };
         let call = Expr::MethodCall(call.clone());
-        Some(self.module_call(&name, before, &module, &inputs, found, &call))
+        Some(self.module_call(&operation, before, &module, &inputs, found, &call))
+    }
+
+    /// Shows all operands of a method whose gradient needs care.
+    fn known_method(&mut self, call: &mut ExprMethodCall, found: &mut Vec<Operand>) {
+        let receiver = is_value(&call.receiver);
+        let args: Vec<Shown> = call.args.iter().map(shown).collect();
+        visit_mut::visit_expr_method_call_mut(self, call);
+        if receiver {
+            pass_through(&mut call.receiver, Shown::Itself, 0);
+        }
+        for ((number, arg), shown) in (1..).zip(&mut call.args).zip(args) {
+            self.shown_once(arg, shown, number, found);
+        }
+    }
+
+    /// An operand is looked at in its place, or passed through.
+    fn shown_once(&self, arg: &mut Expr, shown: Shown, number: u8, found: &mut Vec<Operand>) {
+        let in_place = found.iter().any(|operand| operand.number == number);
+        match shown {
+            Shown::InPlace if !in_place => self.number(arg, number, found),
+            Shown::InPlace => {}
+            _ => {
+                // They may be parameters, but the operand is another.
+                let inside = found.iter_mut().filter(|operand| operand.number == number);
+                inside.for_each(|operand| operand.number = Operand::INSIDE);
+                pass_through(arg, shown, number);
+            }
+        }
+    }
+
+    /// A local number, which is no parameter, but an operand all the same.
+    fn number(&self, arg: &Expr, number: u8, found: &mut Vec<Operand>) {
+        if let Expr::Path(path) = arg {
+            if path.path.get_ident().is_some_and(|ident| self.scalars.contains(&ident.to_string())) {
+                found.push(Operand { expr: arg.clone(), number, field: String::new() });
+            }
+        }
     }
 
     /// `Module::forward(&self.up, x)`
@@ -160,18 +213,36 @@ impl<'k> Rewriter<'k> {
             return None;
         }
         let mut found = Vec::new();
-        call.args.iter().for_each(|arg| operands(arg, &self.scalars, &mut found));
+        for (number, arg) in (0..).zip(&call.args) {
+            numbered(number, arg, &self.scalars, &mut found);
+        }
+        let (what, name) = called(call, &self.locals);
+        let kind = if what == Called::Associated { "Associated" } else { "Function" };
+        let operation = Operation { name, kind, span: call.func.span() };
         let forward = match &*call.func {
             Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
             _ => None,
         };
         let is_path = matches!(&*call.func, Expr::Path(path) if path.path.segments.len() + usize::from(path.qself.is_some()) > 1);
         let forward = forward.filter(|name| name.starts_with("forward") && is_path && call.args.len() > 1);
-        let Some(name) = forward else {
+        if forward.is_none() {
+            let is_known = matches!(what, Called::Known | Called::Associated);
+            let looks = |arg: &Expr| is_known || (what == Called::Free && is_tried(arg));
+            let shown: Vec<_> = call.args.iter().map(|arg| looks(arg).then(|| shown(arg))).collect();
             visit_mut::visit_expr_call_mut(self, call);
+            let mut passes = is_known;
+            for ((number, arg), shown) in (0..).zip(&mut call.args).zip(shown) {
+                if let Some(shown) = shown {
+                    passes |= shown != Shown::InPlace;
+                    self.shown_once(arg, shown, number, &mut found);
+                }
+            }
+            if what == Called::Known {
+                pass_function(call);
+            }
             let call = Expr::Call(call.clone());
-            return self.operation(found, &call);
-        };
+            return self.operation(&operation, passes, found, &call);
+        }
         let mut before = Before::default();
         for (number, arg) in call.args.iter_mut().enumerate() {
             before.argument(arg, number, self);
@@ -179,31 +250,52 @@ impl<'k> Rewriter<'k> {
         let mut args: Vec<Expr> = call.args.iter().cloned().collect();
         let module = args.remove(0);
         let call = Expr::Call(call.clone());
-        Some(self.module_call(&name, before, &module, &args, found, &call))
+        Some(self.module_call(&operation, before, &module, &args, found, &call))
     }
 
     fn binary(&mut self, binary: &mut syn::ExprBinary) -> Option<Expr> {
         let arithmetic = matches!(binary.op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_));
         let mut found = Vec::new();
         if arithmetic && !is_integer(&binary.left) && !is_integer(&binary.right) {
-            operands(&binary.left, &self.scalars, &mut found);
-            operands(&binary.right, &self.scalars, &mut found);
+            numbered(0, &binary.left, &self.scalars, &mut found);
+            numbered(1, &binary.right, &self.scalars, &mut found);
         }
+        let name = binary.op.to_token_stream().to_string();
+        let operation = Operation { name, kind: "Operator", span: binary.op.span() };
+        // Only both operands together are worth to be looked at.
+        let is_place = |number| found.iter().any(|operand: &Operand| operand.number == number);
+        let computed = |side: &Expr| is_computed(side).then(|| shown(side));
+        let (left, right) = (computed(&binary.left), computed(&binary.right));
+        let both = arithmetic && (left.is_some() || is_place(0)) && (right.is_some() || is_place(1));
         visit_mut::visit_expr_binary_mut(self, binary);
+        if both {
+            for (number, shown, side) in [(0, left, &mut binary.left), (1, right, &mut binary.right)] {
+                if let Some(shown) = shown {
+                    self.shown_once(side, shown, number, &mut found);
+                }
+            }
+        }
         if let BinOp::And(_) = binary.op {
             in_a_chain(&mut binary.left);
             in_a_chain(&mut binary.right);
         }
         let binary = Expr::Binary(binary.clone());
-        self.operation(found, &binary)
+        self.operation(&operation, both, found, &binary)
     }
 
-    fn operation(&self, found: Vec<Operand>, operation: &Expr) -> Option<Expr> {
-        if found.is_empty() {
+    /// `always`: even where no operand is a place.
+    fn operation(
+        &self,
+        what: &Operation,
+        always: bool,
+        found: Vec<Operand>,
+        operation: &Expr,
+    ) -> Option<Expr> {
+        if found.is_empty() && !always {
             return None;
         }
         let at = Extent::of(operation);
-        let looked = uses(&found, self.krate);
+        let looked = uses(what, &found, self.krate);
         let (uses, result) = (local("__uses"), local("__result"));
         // The attribute is for operations that never return, and not for what the user wrote.
         let used = quote_spanned!(at.first=> #[allow(unreachable_code)] #result => #uses.result(#result),);
@@ -214,26 +306,29 @@ impl<'k> Rewriter<'k> {
 
     fn module_call(
         &self,
-        name: &str,
+        operation: &Operation,
         before: Before,
         module: &Expr,
         inputs: &[Expr],
         found: Vec<Operand>,
         call: &Expr,
     ) -> Expr {
-        let krate = self.krate;
+        let (krate, name) = (self.krate, &operation.name);
         let at = Extent::of(call);
         let field = field_of(module);
         let inputs = inputs.iter().flat_map(inputs_in);
         let line = quote_spanned!(name_span(call)=> ::core::line!());
         let (token, result) = (local("__token"), local("__result"));
         let found: Vec<Operand> = found.into_iter().filter(|operand| is_pure(&operand.expr)).collect();
-        let made = match found.is_empty() {
-            true => quote_spanned!(at.first=> #token.after(#call)),
+        let (called, made) = match found.is_empty() {
+            true => (quote_spanned!(at.first=> #token.after(#call)), quote_spanned!(at.first=> #result)),
             // Looked at before the call: it may move what it is given.
             false => {
-                let uses = uses_now(&found, krate);
-                quote_spanned!(at.first=> #uses.result(#token.after(#call)))
+                let uses = uses_now(operation, &found, krate);
+                (
+                    quote_spanned!(at.first=> #uses.result(#token.after(#call))),
+                    quote_spanned!(at.first=> #uses.result(#result)),
+                )
             }
         };
         let ask = quote_spanned! {at.first=>
@@ -245,7 +340,8 @@ impl<'k> Rewriter<'k> {
         };
         let answers = quote_spanned! {at.first=>
             #krate::__private::Before::Done(#result) => #result,
-            #krate::__private::Before::Call(#token) => #made,
+            #krate::__private::Before::Made(#result) => #made,
+            #krate::__private::Before::Call(#token) => #called,
         };
         let asked = at.matched(ask, answers);
         let site = quote_spanned! {at.first=>

@@ -1,4 +1,4 @@
-//! Local names that hold numbers. They cannot be parameters, so arithmetic on them is left alone.
+//! Local names. Those that hold numbers cannot be parameters, so arithmetic on them is left alone.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,15 @@ use syn::{Expr, FnArg, Pat, Signature};
 
 use super::place::is_scalar;
 
-/// The names that are bound to numbers, and to nothing else, in a function.
-pub fn scalars(signature: &Signature, body: &syn::Block) -> HashSet<String> {
+/// The names that a function binds.
+#[derive(Default)]
+pub struct Locals {
+    /// Those that are bound to numbers, and to nothing else.
+    pub scalars: HashSet<String>,
+    pub all: HashSet<String>,
+}
+
+pub fn locals(signature: &Signature, body: &syn::Block) -> Locals {
     let mut found = Scalars::default();
     for argument in &signature.inputs {
         if let FnArg::Typed(argument) = argument {
@@ -16,7 +23,7 @@ pub fn scalars(signature: &Signature, body: &syn::Block) -> HashSet<String> {
         }
     }
     found.visit_block(body);
-    &found.numbers - &found.others
+    Locals { scalars: &found.numbers - &found.others, all: &found.numbers | &found.others }
 }
 
 #[derive(Default)]

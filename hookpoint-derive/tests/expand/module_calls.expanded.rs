@@ -51,9 +51,27 @@ impl Module for Mlp {
                             &[::hookpoint::__private::Erased::of(&x)],
                         )) {
                             ::hookpoint::__private::Before::Done(__result) => __result,
+                            ::hookpoint::__private::Before::Made(__result) => {
+                                ::hookpoint::__private::uses(
+                                        &::hookpoint::__private::OpSite {
+                                            name: "apply",
+                                            kind: ::hookpoint::__private::OpKind::Method,
+                                            file: ::core::file!(),
+                                            line: ::core::line!(),
+                                        },
+                                        &[(0u8, "", ::hookpoint::__private::Erased::of(&x))],
+                                    )
+                                    .result(__result)
+                            }
                             ::hookpoint::__private::Before::Call(__token) => {
                                 ::hookpoint::__private::uses(
-                                        &[("", ::hookpoint::__private::Erased::of(&x))],
+                                        &::hookpoint::__private::OpSite {
+                                            name: "apply",
+                                            kind: ::hookpoint::__private::OpKind::Method,
+                                            file: ::core::file!(),
+                                            line: ::core::line!(),
+                                        },
+                                        &[(0u8, "", ::hookpoint::__private::Erased::of(&x))],
                                     )
                                     .result(__token.after(x.apply(&self.up)))
                             }
@@ -82,6 +100,7 @@ impl Module for Mlp {
                                             ],
                                         )) {
                                             ::hookpoint::__private::Before::Done(__result) => __result,
+                                            ::hookpoint::__private::Before::Made(__result) => __result,
                                             ::hookpoint::__private::Before::Call(__token) => {
                                                 __token.after(__receiver.apply_t(__argument0, false))
                                             }
@@ -109,9 +128,27 @@ impl Module for Mlp {
                                     &[::hookpoint::__private::Erased::of(&x)],
                                 )) {
                                     ::hookpoint::__private::Before::Done(__result) => __result,
+                                    ::hookpoint::__private::Before::Made(__result) => {
+                                        ::hookpoint::__private::uses(
+                                                &::hookpoint::__private::OpSite {
+                                                    name: "forward",
+                                                    kind: ::hookpoint::__private::OpKind::Method,
+                                                    file: ::core::file!(),
+                                                    line: ::core::line!(),
+                                                },
+                                                &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
+                                            )
+                                            .result(__result)
+                                    }
                                     ::hookpoint::__private::Before::Call(__token) => {
                                         ::hookpoint::__private::uses(
-                                                &[("", ::hookpoint::__private::Erased::of(&x))],
+                                                &::hookpoint::__private::OpSite {
+                                                    name: "forward",
+                                                    kind: ::hookpoint::__private::OpKind::Method,
+                                                    file: ::core::file!(),
+                                                    line: ::core::line!(),
+                                                },
+                                                &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
                                             )
                                             .result(__token.after(__receiver.forward(x)))
                                     }
@@ -136,9 +173,39 @@ impl Module for Mlp {
                                     &[::hookpoint::__private::Erased::of(&__argument1)],
                                 )) {
                                     ::hookpoint::__private::Before::Done(__result) => __result,
+                                    ::hookpoint::__private::Before::Made(__result) => {
+                                        ::hookpoint::__private::uses(
+                                                &::hookpoint::__private::OpSite {
+                                                    name: "forward",
+                                                    kind: ::hookpoint::__private::OpKind::Function,
+                                                    file: ::core::file!(),
+                                                    line: ::core::line!(),
+                                                },
+                                                &[
+                                                    (
+                                                        0u8,
+                                                        "down",
+                                                        ::hookpoint::__private::Erased::of(&self.down),
+                                                    ),
+                                                ],
+                                            )
+                                            .result(__result)
+                                    }
                                     ::hookpoint::__private::Before::Call(__token) => {
                                         ::hookpoint::__private::uses(
-                                                &[("down", ::hookpoint::__private::Erased::of(&self.down))],
+                                                &::hookpoint::__private::OpSite {
+                                                    name: "forward",
+                                                    kind: ::hookpoint::__private::OpKind::Function,
+                                                    file: ::core::file!(),
+                                                    line: ::core::line!(),
+                                                },
+                                                &[
+                                                    (
+                                                        0u8,
+                                                        "down",
+                                                        ::hookpoint::__private::Erased::of(&self.down),
+                                                    ),
+                                                ],
                                             )
                                             .result(
                                                 __token.after(Module::forward(&self.down, __argument1)),

@@ -40,8 +40,15 @@ impl Scale {
                 (move || -> Result<Tensor> {
                     ((match ((if ::hookpoint::__private::operations_wanted() {
                         ::hookpoint::__private::uses(
+                            &::hookpoint::__private::OpSite {
+                                name: "+",
+                                kind: ::hookpoint::__private::OpKind::Operator,
+                                file: ::core::file!(),
+                                line: ::core::line!(),
+                            },
                             &[
                                 (
+                                    1u8,
                                     "bias",
                                     ::hookpoint::__private::Erased::of(
                                         &self.bias.as_ref().unwrap(),
@@ -53,23 +60,37 @@ impl Scale {
                         ::hookpoint::__private::Uses::NONE
                     })) {
                         __uses => {
-                            (match ((match ((if ::hookpoint::__private::operations_wanted() {
-                                ::hookpoint::__private::uses(
-                                    &[
-                                        ("", ::hookpoint::__private::Erased::of(&x)),
-                                        ("scale", ::hookpoint::__private::Erased::of(&self.scale)),
-                                    ],
-                                )
-                            } else {
-                                ::hookpoint::__private::Uses::NONE
-                            })) {
-                                __uses => {
-                                    (match (x.broadcast_mul(&self.scale)) {
-                                        #[allow(unreachable_code)]
-                                        __result => __uses.result(__result),
-                                    })
-                                }
-                            })? + self.bias.as_ref().unwrap())
+                            (match (__uses
+                                .operand(
+                                    0u8,
+                                    (match ((if ::hookpoint::__private::operations_wanted() {
+                                        ::hookpoint::__private::uses(
+                                            &::hookpoint::__private::OpSite {
+                                                name: "broadcast_mul",
+                                                kind: ::hookpoint::__private::OpKind::Method,
+                                                file: ::core::file!(),
+                                                line: ::core::line!(),
+                                            },
+                                            &[
+                                                (0u8, "", ::hookpoint::__private::Erased::of(&x)),
+                                                (
+                                                    1u8,
+                                                    "scale",
+                                                    ::hookpoint::__private::Erased::of(&self.scale),
+                                                ),
+                                            ],
+                                        )
+                                    } else {
+                                        ::hookpoint::__private::Uses::NONE
+                                    })) {
+                                        __uses => {
+                                            (match (x.broadcast_mul(&self.scale)) {
+                                                #[allow(unreachable_code)]
+                                                __result => __uses.result(__result),
+                                            })
+                                        }
+                                    })?,
+                                ) + self.bias.as_ref().unwrap())
                             {
                                 #[allow(unreachable_code)]
                                 __result => __uses.result(__result),

@@ -8,7 +8,15 @@ mod model {
     fn scaled(x: &Tensor) -> Result<Tensor> {
         let y = tanh(1);
         (match ((if ::hookpoint::__private::operations_wanted() {
-            ::hookpoint::__private::uses(&[("", ::hookpoint::__private::Erased::of(&y))])
+            ::hookpoint::__private::uses(
+                &::hookpoint::__private::OpSite {
+                    name: "exp",
+                    kind: ::hookpoint::__private::OpKind::Method,
+                    file: ::core::file!(),
+                    line: ::core::line!(),
+                },
+                &[(0u8, "", ::hookpoint::__private::Erased::of(&y))],
+            )
         } else {
             ::hookpoint::__private::Uses::NONE
         })) {

@@ -1,7 +1,7 @@
 //! Calls of foreign modules, hooked where they are called.
 
 use std::any::TypeId;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use candle_core::Tensor;
 
@@ -11,6 +11,7 @@ use super::frame::with_label;
 use super::lost::TrackedInputs;
 use super::together::{gather, named, scatter, Named, Part, When};
 use super::{part_id, Announced, Mode, PointKey, RunState, SeenCall, Slot32};
+use crate::diff::layer;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
 use crate::tree::{outline, Kind, NodeId};
@@ -35,6 +36,8 @@ pub enum Before<R> {
     Call(CallToken),
     /// Do not make the call: this is its result.
     Done(R),
+    /// The call was made, so that there is a gradient: this is its result.
+    Made(R),
 }
 
 /// A call that is under way.
@@ -86,9 +89,10 @@ pub fn before_call<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Era
     debug_assert!(active());
     let computable = || typeid::of::<R>() == TypeId::of::<candle_core::Result<Tensor>>();
     let mut done = None;
-    let asked = Asked { site, module, inputs, computable: &computable };
+    let asked = Asked { site, module, inputs, computable: &computable, made: Cell::new(false) };
     let token = current(|state| state.before(&asked, &mut done)).unwrap_or(CallToken::IDLE);
     match done.and_then(raw::same_type) {
+        Some(result) if asked.made.get() => Before::Made(result),
         Some(result) => Before::Done(result),
         None => Before::Call(token),
     }
@@ -101,6 +105,8 @@ struct Asked<'a> {
     inputs: &'a [Erased<'a>],
     /// Is its result one that we could make ourselves?
     computable: &'a dyn Fn() -> bool,
+    /// Was the call made, rather than replaced?
+    made: Cell<bool>,
 }
 
 const NOT_ANEW: &str = "only a layer's single input can be replaced; hook the value where it is made";
@@ -149,6 +155,12 @@ impl RunState<'_> {
             // `rotary.apply(&q)` and `x.apply(&None)` are no calls of a module.
             if self.scans() && module.tensor().is_none() && !self.tree.is_nobody(module) {
                 self.note(&self.unknown, site);
+            }
+            // One of candle's layers that is no part of the model.
+            if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
+            {
+                *done = layer::forward(module, x);
+                asked.made.set(done.is_some());
             }
             return CallToken::IDLE;
         };
@@ -244,16 +256,33 @@ impl RunState<'_> {
                 return Ok(CallToken::IDLE);
             }
         }
-        let Some(input) = new_input else { return Ok(CallToken(Some(call))) };
+        let (anew, is_replaced) = (self.makes_anew(asked), new_input.is_some());
+        let Some(input) = new_input.or_else(|| first.cloned().filter(|_| anew)) else {
+            return Ok(CallToken(Some(call)));
+        };
         let train = inputs.iter().find_map(|input| input.get::<bool>().copied()).unwrap_or(false);
-        let Some(mut result) = receiver.call(module, &input, train) else {
+        let made = match receiver.module(module).filter(|_| anew) {
+            Some(layer) => self.differentiable(node, layer, &input, &|x| receiver.call(module, x, train))?,
+            None => receiver.call(module, &input, train),
+        };
+        let Some(mut result) = made else {
+            if !is_replaced {
+                return Ok(CallToken(Some(call)));
+            }
             let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
         call.tracked.extend(Some(input).filter(|input| self.differentiates() && input.track_op()));
         self.after(call, ErasedMut::of(&mut result));
+        asked.made.set(!is_replaced);
         *done = Some(result);
         Ok(CallToken::IDLE)
+    }
+
+    /// Is the call made here, and not as it is written, because there is to be a backward pass?
+    fn makes_anew(&self, asked: &Asked<'_>) -> bool {
+        let makes = self.differentiates() && calls_with_one_tensor(asked.site.method, asked.inputs);
+        makes && (asked.computable)()
     }
 
     /// Notes what a module is called with, and says where.

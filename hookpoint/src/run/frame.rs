@@ -221,6 +221,7 @@ impl Entered {
 impl RunState<'_> {
     fn enter(&self, method: &'static MethodInfo, this: Erased<'_>) -> Entered {
         let node = self.claim(this);
+        self.begin();
         let mut frames = self.frames.borrow_mut();
         // A `forward_t` that `forward` of the same module calls is part of the same call; a `forward`
         // that calls itself is called anew.

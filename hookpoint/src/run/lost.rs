@@ -87,15 +87,34 @@ impl RunState<'_> {
         if tracked || !floats || !inputs.iter().any(|input| self.gradients.is_upstream_of(input)) {
             return Ok(());
         }
+        self.barrier(&self.described(node), ops, result)
+    }
+
+    /// A module by its path and its type.
+    pub(super) fn described(&self, node: NodeId) -> String {
         let type_name = self.tree.node(node).map_or("", |node| node.type_name);
-        let operation = format!("`{}`, a `{}`", self.tree.name(node), short(type_name));
-        self.gradients.lost.note(operation.clone());
+        format!("`{}`, a `{}`", self.tree.name(node), short(type_name))
+    }
+
+    /// Has it noticed when a gradient comes to the result of an operation that it cannot pass.
+    pub(super) fn barrier(&self, operation: &str, ops: &DynamicOps, result: ErasedMut<'_>) -> Result<()> {
+        self.note_lost(operation.to_string());
         ops.each_tensor(result, &mut |_, output| {
             if output.dtype().is_float() {
-                *output = self.gradients.put(Tapping::Barrier(operation.clone()), output)?.1;
+                *output = self.gradients.put(Tapping::Barrier(operation.to_string()), output)?.1;
             }
             Ok(())
         })
+    }
+
+    /// A place where a gradient may be lost, to be named if one turns out to be missing.
+    pub(super) fn note_lost(&self, place: String) {
+        self.gradients.lost.note(place);
+    }
+
+    /// Is a gradient wanted of what this was computed from?
+    pub(super) fn wants_gradient_of(&self, tensor: &Tensor) -> bool {
+        tensor.dtype().is_float() && self.gradients.is_upstream_of(tensor)
     }
 
     /// An argument of the method that is being executed.

@@ -18,7 +18,9 @@ mod frame;
 mod goals;
 mod gradient;
 mod lost;
+mod opaque;
 mod operand;
+mod operation;
 mod own;
 mod points;
 mod preview;
@@ -44,6 +46,7 @@ pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;
 use operand::Use;
 pub use operand::{bound, uses, Uses};
+pub use operation::{OpKind, OpSite};
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
 pub use request::CacheOptions;
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
@@ -93,6 +96,10 @@ pub(crate) struct RunState<'p> {
     lessons: RefCell<Vec<PendingLesson>>,
     skipped: RefCell<Vec<Skipped>>,
     gradients: Gradients,
+    /// How many instrumented methods and operations were begun, where there is to be a backward pass.
+    begun: Cell<usize>,
+    /// Caches of keys and values that something tracked was put into.
+    filled: RefCell<Vec<usize>>,
     error: RefCell<Option<Error>>,
     ended: Cell<bool>,
 }
@@ -259,6 +266,8 @@ impl<'p> RunState<'p> {
             lessons: RefCell::default(),
             skipped: RefCell::default(),
             gradients: Gradients::default(),
+            begun: Cell::new(0),
+            filled: RefCell::default(),
             error: RefCell::default(),
             ended: Cell::new(false),
         }

@@ -5,6 +5,7 @@ use candle_core::Tensor;
 use super::any::WHOLE;
 use super::fire::Replace;
 use super::frame::{address, with_label};
+use super::operation::{OpSite, Operation};
 use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{current, operations_wanted, values_wanted, Erased, ErasedMut};
@@ -30,17 +31,56 @@ fn bound_cold(method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) {
     });
 }
 
-/// The parameters among the operands of an operation that is about to be done: which of the uses that the
-/// run keeps a list of, from where on (the upper half) and how many (the lower).
+/// What is watched of an operation that is about to be done: which of the uses that the run keeps a list
+/// of, from where on (the upper half) and how many (the lower).
 #[derive(Clone, Copy)]
 pub struct Uses(u64);
 
-/// A parameter, and how often it was used before.
-pub(super) type Use = (NodeId, u32);
+pub(super) enum Use {
+    /// A parameter among the operands, and how often it was used before.
+    Parameter(NodeId, u32),
+    /// The operation itself, where there is to be a backward pass. It comes first.
+    Operation(Box<Operation>),
+    /// What has been seen to.
+    Done,
+}
 
 impl Uses {
     /// None, or nobody listens.
     pub const NONE: Self = Uses(0);
+
+    fn range(self) -> std::ops::Range<usize> {
+        let (from, many) = ((self.0 >> 32) as usize, (self.0 & 0xffff_ffff) as usize);
+        from..from + many
+    }
+
+    /// An operand that is not a place: what the operation is done with.
+    #[inline(always)]
+    pub fn operand<T>(self, number: u8, value: T) -> T {
+        if self.0 != 0 {
+            self.with_operation(|operation| operation.operand(number, Erased::of(&value)));
+        }
+        value
+    }
+
+    /// The function that is called.
+    #[inline(always)]
+    pub fn function<F>(self, function: F) -> F {
+        if self.0 != 0 {
+            self.with_operation(|operation| operation.function(typeid::of::<F>()));
+        }
+        function
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_operation(self, f: impl FnOnce(&Operation)) {
+        current(|state| {
+            if let Some(Use::Operation(operation)) = state.uses.borrow().get(self.range().start) {
+                f(operation);
+            }
+        });
+    }
 
     /// The operation's result: what the code goes on with.
     #[inline(always)]
@@ -55,31 +95,41 @@ impl Uses {
     #[inline(never)]
     fn used(self, mut result: ErasedMut<'_>) {
         current(|state| {
-            let (from, many) = ((self.0 >> 32) as usize, (self.0 & 0xffff_ffff) as usize);
-            for at in from..from + many {
-                let found = state.uses.borrow().get(at).copied();
-                if let Some(found) = found {
-                    state.used(found, result.reborrow());
+            let range = self.range();
+            for at in range.clone() {
+                let found =
+                    state.uses.borrow_mut().get_mut(at).map(|found| std::mem::replace(found, Use::Done));
+                match found {
+                    Some(Use::Parameter(node, before)) => state.used(node, before, result.reborrow()),
+                    Some(Use::Operation(operation)) => state.differentiated(&operation, result.reborrow()),
+                    Some(Use::Done) | None => {}
                 }
             }
-            state.uses.borrow_mut().truncate(from);
+            state.uses.borrow_mut().truncate(range.start);
         });
     }
 }
 
-/// Which of these operands are parameters? `hints` are the names of the fields they are read from.
+/// What is to be watched of an operation? Its operands come with their numbers, and with the names of
+/// the fields that they are read from.
 #[cold]
 #[inline(never)]
-pub fn uses(operands: &[(&'static str, Erased<'_>)]) -> Uses {
+pub fn uses(site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
     if !operations_wanted() {
         return Uses::NONE;
     }
     let found = current(|state| {
         let mut many = 0;
-        for (hint, operand) in operands {
+        if state.differentiates() {
+            let operation = state.operation(site, operands);
+            state.uses.borrow_mut().push(Use::Operation(Box::new(operation)));
+            many += 1;
+        }
+        for (_, hint, operand) in operands {
             let Some(tensor) = operand.tensor() else { continue };
             if let Some(node) = state.tree.parameter_of(tensor.id(), || state.caller(), hint) {
-                state.uses.borrow_mut().push((node, state.visits_so_far(node)));
+                let before = state.visits_so_far(node);
+                state.uses.borrow_mut().push(Use::Parameter(node, before));
                 many += 1;
             }
         }
@@ -92,7 +142,7 @@ pub fn uses(operands: &[(&'static str, Erased<'_>)]) -> Uses {
 }
 
 impl RunState<'_> {
-    fn used(&self, (node, before): Use, mut result: ErasedMut<'_>) {
+    fn used(&self, node: NodeId, before: u32, mut result: ErasedMut<'_>) {
         // Where the parameter was handed to an annotated method, the use inside it has fired.
         if self.visits_so_far(node) != before {
             return;

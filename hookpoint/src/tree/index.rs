@@ -5,7 +5,7 @@
 //! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
 
 use std::any::TypeId;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use candle_core::{Storage, Tensor, TensorId};
 
@@ -51,6 +51,8 @@ pub(crate) struct Tree {
     /// Tells most other buffers from those.
     buffer_sieve: Sieve,
     modules: u32,
+    /// Modules whose gradients were compared with finite differences.
+    compared: Mutex<Vec<NodeId>>,
     segments: OnceLock<Vec<Vec<String>>>,
     names: OnceLock<Arc<[Arc<str>]>>,
     /// What the model computes with, where the walk is to note that.
@@ -337,6 +339,25 @@ impl Tree {
     /// The instrumented methods of a node's type.
     pub fn methods(&self, node: &Node) -> &'static [&'static MethodInfo] {
         registry::methods_of(node.type_id, node.type_name)
+    }
+
+    /// Is this the first time that the gradient of this module is looked at? Asked again, it is not.
+    pub fn compare_once(&self, id: NodeId) -> bool {
+        let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let first = !compared.contains(&id);
+        if first {
+            compared.push(id);
+        }
+        first
+    }
+
+    /// Takes over what was found out about the gradients of the modules of another walk over the model.
+    pub fn compared_as(&self, other: &Tree) {
+        let known = other.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let paths: Vec<_> = known.iter().map(|id| other.name(*id)).collect();
+        let all = (0..self.nodes.len() as NodeId).filter(|id| paths.contains(&self.name(*id)));
+        let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        compared.extend(all);
     }
 
     /// Do both trees have the same modules under the same paths? Parameters may come and go: state

@@ -1,0 +1,266 @@
+//! Which gradient belongs to which of candle's operations.
+
+use std::any::TypeId;
+
+use candle_core::{Tensor, D};
+use candle_nn::{ops, rotary_emb};
+
+use super::activation::{gelu_erf_rule, gelu_rule};
+use super::attention::{sdpa_rule, Attention};
+use super::conv::{conv_rule, conv_transpose_rule, Moves};
+use super::elementwise::{binary_rule, where_rule, Binary};
+use super::norm::{norm_rule, Mean};
+use super::pool::{pool_rule, Pool};
+use super::product::matmul_rule;
+use super::resample::{bilinear_rule, nearest1d_rule, nearest2d_rule, Bilinear};
+use super::rope::{rope_rule, Rope};
+use super::scatter::{scatter_add_rule, scatter_rule};
+use super::softmax::softmax_rule;
+use crate::error::Result;
+use crate::run::OpKind;
+
+/// What an operation is done with.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    Tensor(Tensor),
+    /// An option of a tensor that holds none.
+    Nothing,
+    Count(usize),
+    Pair(usize, usize),
+    Number(f64),
+    Flag(bool),
+    Dim(D),
+    Unknown,
+}
+
+/// The operands of an operation, as far as they were seen.
+#[derive(Default)]
+pub(crate) struct Given(Vec<(u8, Operand)>);
+
+impl Given {
+    pub fn put(&mut self, number: u8, operand: Operand) {
+        self.0.push((number, operand));
+    }
+
+    fn at(&self, number: u8) -> Option<&Operand> {
+        // Several places in one argument, as in `&[a, b]`, are no operand by themselves.
+        let mut all = self.0.iter().filter(|(at, _)| *at == number);
+        let (_, operand) = all.next()?;
+        all.next().is_none().then_some(operand)
+    }
+
+    pub fn tensor(&self, number: u8) -> Option<&Tensor> {
+        match self.at(number)? {
+            Operand::Tensor(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    fn optional(&self, number: u8) -> Option<Option<&Tensor>> {
+        match self.at(number)? {
+            Operand::Tensor(tensor) => Some(Some(tensor)),
+            Operand::Nothing => Some(None),
+            _ => None,
+        }
+    }
+
+    fn count(&self, number: u8) -> Option<usize> {
+        match self.at(number)? {
+            Operand::Count(count) => Some(*count),
+            _ => None,
+        }
+    }
+
+    fn pair(&self, number: u8) -> Option<(usize, usize)> {
+        match self.at(number)? {
+            Operand::Count(count) => Some((*count, *count)),
+            Operand::Pair(a, b) => Some((*a, *b)),
+            _ => None,
+        }
+    }
+
+    fn number(&self, number: u8) -> Option<f64> {
+        match self.at(number)? {
+            Operand::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn flag(&self, number: u8) -> Option<bool> {
+        match self.at(number)? {
+            Operand::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    fn dim(&self, number: u8, of: &Tensor) -> Option<usize> {
+        match self.at(number)? {
+            Operand::Count(dim) => Some(*dim),
+            Operand::Dim(dim) => candle_core::shape::Dim::to_index(dim, of.shape(), "dim").ok(),
+            _ => None,
+        }
+    }
+
+    /// Was this operand seen?
+    pub fn has(&self, number: u8) -> bool {
+        self.at(number).is_some()
+    }
+
+    /// The tensors that have a gradient.
+    pub fn tracked(&self) -> impl Iterator<Item = &Tensor> {
+        let tensors = self.0.iter().filter_map(|(_, operand)| match operand {
+            Operand::Tensor(tensor) => Some(tensor),
+            _ => None,
+        });
+        tensors.filter(|tensor| tensor.track_op() && tensor.dtype().is_float())
+    }
+}
+
+/// What is known of an operation's gradient.
+pub(crate) enum Found {
+    /// The value with the right gradient.
+    New(Tensor),
+    /// Candle's own is right.
+    Right,
+    /// Candle's own is wrong, and there is too little to make a right one.
+    Wrong,
+    /// Nothing.
+    Nothing,
+}
+
+/// Gives the value of one of candle's operations the right gradient.
+pub(crate) fn rule(
+    kind: OpKind,
+    name: &str,
+    function: Option<TypeId>,
+    given: &Given,
+    value: &Tensor,
+) -> Result<Found> {
+    let new = match kind {
+        OpKind::Function if function.is_some_and(|function| is_candles(name, function)) => {
+            of_function(name, given, value)
+        }
+        OpKind::Function => return Ok(Found::Nothing),
+        OpKind::Method | OpKind::Associated | OpKind::Operator => of_method(name, given, value),
+    };
+    Ok(match new {
+        Some(Ok(Some(new))) => Found::New(new),
+        Some(Ok(None)) => Found::Right,
+        Some(Err(error)) => return Err(error.into()),
+        None if kind != OpKind::Function && is_wrong(name) => Found::Wrong,
+        None => Found::Nothing,
+    })
+}
+
+fn id<F>(_: F) -> TypeId {
+    typeid::of::<F>()
+}
+
+/// Functions have types of their own, so that another one of the same name is told apart.
+fn is_candles(name: &str, function: TypeId) -> bool {
+    function
+        == match name {
+            "softmax_last_dim" => id(ops::softmax_last_dim),
+            "layer_norm" => id(ops::layer_norm),
+            "rms_norm" => id(ops::rms_norm),
+            "rope" => id(rotary_emb::rope),
+            "rope_i" => id(rotary_emb::rope_i),
+            "rope_thd" => id(rotary_emb::rope_thd),
+            "sdpa" => id(ops::sdpa),
+            _ => return false,
+        }
+}
+
+/// Methods of a tensor for which candle has a gradient, and a wrong one.
+pub(crate) fn is_wrong(name: &str) -> bool {
+    matches!(
+        name,
+        "max_pool2d"
+            | "max_pool2d_with_stride"
+            | "avg_pool2d"
+            | "avg_pool2d_with_stride"
+            | "interpolate1d"
+            | "interpolate2d"
+            | "upsample_nearest1d"
+            | "upsample_nearest2d"
+            | "scatter"
+            | "scatter_add"
+            | "conv1d"
+    )
+}
+
+type Made = Option<candle_core::Result<Option<Tensor>>>;
+
+fn some(made: candle_core::Result<Tensor>) -> Made {
+    Some(made.map(Some))
+}
+
+fn of_function(name: &str, given: &Given, value: &Tensor) -> Made {
+    let (x, value) = (given.tensor(0)?, value.clone());
+    match name {
+        "softmax_last_dim" => some(softmax_rule(x, value)),
+        "layer_norm" => {
+            let (weight, bias, eps) = (given.tensor(1)?, given.tensor(2)?, given.number(3)?);
+            some(norm_rule(Mean::Removed, x, weight, Some(bias), eps, value))
+        }
+        "rms_norm" => some(norm_rule(Mean::Kept, x, given.tensor(1)?, None, given.number(2)?, value)),
+        "rope" => some(rope_rule(Rope::Halves, x, given.tensor(1)?, given.tensor(2)?, value)),
+        "rope_i" => some(rope_rule(Rope::Interleaved, x, given.tensor(1)?, given.tensor(2)?, value)),
+        "rope_thd" => some(rope_rule(Rope::HalvesThd, x, given.tensor(1)?, given.tensor(2)?, value)),
+        "sdpa" => {
+            let mask = given.optional(3)?.cloned();
+            if mask.as_ref().is_some_and(Tensor::track_op) {
+                return None;
+            }
+            let (causal, scale, softcap) = (given.flag(4)?, given.number(5)?, given.number(6)?);
+            let attention = Attention { mask, causal, scale, softcap };
+            some(sdpa_rule(attention, [x, given.tensor(1)?, given.tensor(2)?], value))
+        }
+        _ => None,
+    }
+}
+
+fn of_method(name: &str, given: &Given, value: &Tensor) -> Made {
+    let (x, value) = (given.tensor(0)?, value.clone());
+    match name {
+        "matmul" | "broadcast_matmul" => some(matmul_rule(x, given.tensor(1)?, value)),
+        "gelu" => some(gelu_rule(x, value)),
+        "gelu_erf" => some(gelu_erf_rule(x, value)),
+        "+" | "add" | "broadcast_add" => Some(binary_rule(Binary::Add, x, given.tensor(1)?, value)),
+        "-" | "sub" | "broadcast_sub" => Some(binary_rule(Binary::Sub, x, given.tensor(1)?, value)),
+        "*" | "mul" | "broadcast_mul" => Some(binary_rule(Binary::Mul, x, given.tensor(1)?, value)),
+        "/" | "div" | "broadcast_div" => Some(binary_rule(Binary::Div, x, given.tensor(1)?, value)),
+        "where_cond" => Some(where_rule(x, given.tensor(1)?, given.tensor(2)?, value)),
+        "conv1d" | "conv2d" => {
+            let counts = (given.count(2)?, given.count(3)?, given.count(4)?, given.count(5)?);
+            let (padding, stride, dilation, groups) = counts;
+            let moves = Moves { padding, output_padding: 0, stride, dilation, groups };
+            some(conv_rule(x, given.tensor(1)?, moves, value))
+        }
+        "conv_transpose1d" | "conv_transpose2d" => {
+            let (padding, output_padding) = (given.count(2)?, given.count(3)?);
+            let (stride, dilation) = (given.count(4)?, given.count(5)?);
+            let groups = if name == "conv_transpose1d" { given.count(6)? } else { 1 };
+            let moves = Moves { padding, output_padding, stride, dilation, groups };
+            some(conv_transpose_rule(x, given.tensor(1)?, moves, value))
+        }
+        "max_pool2d" => some(pool_rule(Pool::Max, x, given.pair(1)?, given.pair(1)?, value)),
+        "max_pool2d_with_stride" => some(pool_rule(Pool::Max, x, given.pair(1)?, given.pair(2)?, value)),
+        "avg_pool2d" => some(pool_rule(Pool::Average, x, given.pair(1)?, given.pair(1)?, value)),
+        "avg_pool2d_with_stride" => some(pool_rule(Pool::Average, x, given.pair(1)?, given.pair(2)?, value)),
+        "interpolate1d" | "upsample_nearest1d" => some(nearest1d_rule(x, value)),
+        "interpolate2d" | "upsample_nearest2d" => some(nearest2d_rule(x, value)),
+        "upsample_bilinear2d" => {
+            some(bilinear_rule(x, Bilinear { align_corners: given.flag(3)?, scale: None }, value))
+        }
+        "upsample_bilinear2d_with_scale" => {
+            let scale = Some((given.number(1)?, given.number(2)?));
+            some(bilinear_rule(x, Bilinear { align_corners: given.flag(3)?, scale }, value))
+        }
+        "scatter" => some(scatter_rule(x, given.tensor(1)?, given.tensor(2)?, given.dim(3, x)?, value)),
+        "scatter_add" => {
+            some(scatter_add_rule(x, given.tensor(1)?, given.tensor(2)?, given.dim(3, x)?, value))
+        }
+        _ => None,
+    }
+}

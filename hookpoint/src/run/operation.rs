@@ -1,0 +1,264 @@
+//! Candle's operations in annotated code, where there is to be a backward pass.
+//!
+//! The operation is done as it is written, so that its value is what it always is. Then its result is
+//! given the right gradient, if candle has none or a wrong one, or one that costs too much: see
+//! [`crate::diff`]. What candle or anybody else does without a gradient is a barrier.
+
+use std::any::TypeId;
+use std::cell::{Cell, RefCell};
+
+use candle_core::{Tensor, D};
+
+use super::RunState;
+use crate::diff::{rule, Given, Operand};
+use crate::error::Result;
+use crate::raw::{Erased, ErasedMut};
+use crate::value::DynamicOps;
+
+/// Where an operation stands in the source, and what it is called there.
+#[derive(Debug)]
+pub struct OpSite {
+    /// The name of the method or function, or the operator.
+    pub name: &'static str,
+    /// How it is written.
+    pub kind: OpKind,
+    /// The source file.
+    pub file: &'static str,
+    /// The line.
+    pub line: u32,
+}
+
+/// How an operation is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// `a.name(b)`; the operand 0 is `a`.
+    Method,
+    /// `name(a, b)`; the operand 0 is `a`.
+    Function,
+    /// `Tensor::name(a, b)`; the operand 0 is `a`.
+    Associated,
+    /// `a + b`
+    Operator,
+}
+
+/// An operation that is about to be done.
+pub(super) struct Operation {
+    site: &'static OpSite,
+    given: RefCell<Given>,
+    /// Where the receiver is that is not a tensor.
+    receiver: Option<usize>,
+    /// How much instrumented code had been begun when the last operand was there.
+    begun: Cell<usize>,
+    function: Cell<Option<TypeId>>,
+}
+
+impl Operation {
+    pub fn operand(&self, number: u8, value: Erased<'_>) {
+        self.given.borrow_mut().put(number, read(value));
+        crate::raw::current(|state| self.begun.set(state.begun.get()));
+    }
+
+    pub fn function(&self, function: TypeId) {
+        self.function.set(Some(function));
+    }
+
+    fn described(&self) -> String {
+        format!("`{}` at {}:{}", self.site.name, self.site.file, self.site.line)
+    }
+}
+
+fn read(value: Erased<'_>) -> Operand {
+    if let Some(tensor) = value.tensor() {
+        return Operand::Tensor(tensor.clone());
+    }
+    if value.is_no_tensor() {
+        return Operand::Nothing;
+    }
+    let count = value.get::<usize>().copied();
+    let count = count.or_else(|| value.get::<i32>().and_then(|count| usize::try_from(*count).ok()));
+    if let Some(count) = count {
+        return Operand::Count(count);
+    }
+    let pair = value.get::<(usize, usize)>().copied();
+    let small = || value.get::<(i32, i32)>().map(|(a, b)| (*a as usize, *b as usize));
+    if let Some((a, b)) = pair.or_else(small) {
+        return Operand::Pair(a, b);
+    }
+    let number = value.get::<f64>().copied().or_else(|| value.get::<f32>().map(|number| f64::from(*number)));
+    if let Some(number) = number {
+        return Operand::Number(number);
+    }
+    if let Some(flag) = value.get::<bool>() {
+        return Operand::Flag(*flag);
+    }
+    match value.get::<D>() {
+        Some(dim) => Operand::Dim(*dim),
+        None => Operand::Unknown,
+    }
+}
+
+/// Methods of a tensor whose result has nothing to do with its numbers.
+const CONSTANT: [&str; 4] = ["zeros_like", "ones_like", "rand_like", "randn_like"];
+
+/// Methods that take numbers out of the graph because the model says so.
+const STOPS: [&str; 6] = ["detach", "to_vec0", "to_vec1", "to_vec2", "to_vec3", "to_scalar"];
+
+/// Methods that write into a tensor, of which candle knows no gradient.
+const IN_PLACE: [&str; 3] = ["slice_set", "scatter_set", "scatter_add_set"];
+
+impl RunState<'_> {
+    /// Notes that instrumented code was begun.
+    pub(super) fn begin(&self) {
+        if self.differentiates() {
+            self.begun.set(self.begun.get() + 1);
+        }
+    }
+
+    pub(super) fn operation(
+        &self,
+        site: &'static OpSite,
+        operands: &[(u8, &'static str, Erased<'_>)],
+    ) -> Operation {
+        self.begin();
+        let mut given = Given::default();
+        for (number, _, operand) in operands {
+            given.put(*number, read(*operand));
+        }
+        let receiver =
+            operands.iter().find(|(number, ..)| *number == 0).map(|(_, _, operand)| operand.address());
+        Operation {
+            site,
+            given: RefCell::new(given),
+            receiver: receiver.filter(|_| site.kind == OpKind::Method),
+            begun: Cell::new(self.begun.get()),
+            function: Cell::new(None),
+        }
+    }
+
+    pub(super) fn differentiated(&self, operation: &Operation, mut result: ErasedMut<'_>) {
+        if let Err(error) = self.differentiated_or_fail(operation, result.reborrow()) {
+            self.fail(error);
+        }
+        if let Some(ops) = DynamicOps::for_type(result.type_id()) {
+            self.hand_on(ops, result);
+        }
+    }
+
+    fn differentiated_or_fail(&self, operation: &Operation, mut result: ErasedMut<'_>) -> Result<()> {
+        let given = operation.given.borrow();
+        let name = operation.site.name;
+        // What is called on something that could not be seen may be wrong all the same.
+        let unseen = operation.site.kind == OpKind::Method && !given.has(0) && rule::is_wrong(name);
+        if given.tracked().next().is_none() && !unseen {
+            return Ok(());
+        }
+        if STOPS.contains(&name) || IN_PLACE.contains(&name) {
+            return self.leaves_the_graph(operation, &given);
+        }
+        if let Some(Ok(value)) = result.get_mut::<candle_core::Result<Tensor>>() {
+            match rule(operation.site.kind, name, operation.function.get(), &given, value)? {
+                rule::Found::New(new) => {
+                    *value = new;
+                    return Ok(());
+                }
+                rule::Found::Right => return Ok(()),
+                rule::Found::Wrong => {
+                    let reason = "whose gradient in candle is wrong and whose operands could not be seen";
+                    return self.stop(&format!("{}, {reason}", operation.described()), &given, result);
+                }
+                rule::Found::Nothing => {}
+            }
+        }
+        if name == "append" && self.appended(operation, &given, result.reborrow())? {
+            return Ok(());
+        }
+        self.check_passes(operation, &given, result)
+    }
+
+    /// The model reads numbers, or writes them somewhere.
+    fn leaves_the_graph(&self, operation: &Operation, given: &Given) -> Result<()> {
+        if IN_PLACE.contains(&operation.site.name) && given.tracked().any(|t| self.wants_gradient_of(t)) {
+            let operations = vec![operation.described()];
+            return Err(crate::error::ErrorKind::GradientLost { operations }.into());
+        }
+        self.note_lost(operation.described());
+        Ok(())
+    }
+
+    /// Caches of keys and values copy what they are given, and give back all they have: what was given
+    /// comes last.
+    fn appended(&self, operation: &Operation, given: &Given, mut result: ErasedMut<'_>) -> Result<bool> {
+        let Some(Ok((keys, values))) = result.get_mut::<candle_core::Result<(Tensor, Tensor)>>() else {
+            return Ok(false);
+        };
+        let (Some(key), Some(value)) = (given.tensor(1), given.tensor(2)) else { return Ok(false) };
+        if keys.track_op() || values.track_op() {
+            return Ok(false);
+        }
+        let receiver = operation.receiver.unwrap_or_default();
+        let mut filled = self.filled.borrow_mut();
+        let before = filled.contains(&receiver) && keys.dims() != key.dims();
+        if before {
+            // What it holds from before in this run has a gradient too, which nobody knows any more.
+            return Ok(false);
+        }
+        let (Some(new_keys), Some(new_values)) =
+            (crate::diff::tail_rule(key, keys)?, crate::diff::tail_rule(value, values)?)
+        else {
+            return Ok(false);
+        };
+        filled.push(receiver);
+        (*keys, *values) = (new_keys, new_values);
+        Ok(true)
+    }
+
+    /// Any other operation: what it was given and wants a gradient must have left a trace in the result.
+    fn check_passes(&self, operation: &Operation, given: &Given, mut result: ErasedMut<'_>) -> Result<()> {
+        let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|ops| ops.has_tensors()) else {
+            return Ok(());
+        };
+        let OpSite { name, kind, .. } = operation.site;
+        // Instrumented code has looked at its operations itself.
+        if CONSTANT.contains(name) || operation.begun.get() != self.begun.get() {
+            return Ok(());
+        }
+        let (mut floats, mut tracked) = (false, Vec::new());
+        ops.each_tensor(result.reborrow(), &mut |_, output| {
+            floats |= output.dtype().is_float();
+            tracked.extend(Some(output.clone()).filter(|output| output.track_op()));
+            Ok(())
+        })?;
+        if !floats {
+            return Ok(());
+        }
+        // Candle's own operations lose all or nothing.
+        let of_candle = *kind != OpKind::Function && given.tensor(0).is_some();
+        if tracked.is_empty() {
+            return self.stop(&operation.described(), given, result);
+        }
+        if of_candle {
+            return Ok(());
+        }
+        let reached: std::collections::HashSet<_> =
+            tracked.iter().flat_map(|output| output.sorted_nodes()).map(Tensor::id).collect();
+        let lost = given.tracked().any(|operand| !reached.contains(&operand.id()));
+        if lost {
+            let partly = format!("{}, which gives some of its arguments none", operation.described());
+            return self.stop(&partly, given, result);
+        }
+        Ok(())
+    }
+
+    fn stop(&self, operation: &str, given: &Given, mut result: ErasedMut<'_>) -> Result<()> {
+        let Some(ops) = DynamicOps::for_type(result.type_id()) else { return Ok(()) };
+        let mut wanted = given.tracked().any(|operand| self.wants_gradient_of(operand));
+        ops.each_tensor(result.reborrow(), &mut |_, output| {
+            wanted |= self.wants_gradient_of(output);
+            Ok(())
+        })?;
+        if wanted {
+            self.barrier(operation, ops, result)?;
+        }
+        Ok(())
+    }
+}
