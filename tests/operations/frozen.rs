@@ -1,0 +1,78 @@
+use candle_core::{DType, Result, Tensor, Var};
+use candle_nn::{LayerNorm, Linear, Module};
+use hookpoint::diff;
+use hookpoint::prelude::*;
+
+use crate::check::CPU;
+
+#[test]
+fn a_frozen_weight_gets_no_gradient() {
+    let x = Var::randn(0f32, 1., (256, 512), CPU).unwrap();
+    let frozen = Tensor::randn(0f32, 1., (512, 512), CPU).unwrap();
+    let with = |layer: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
+        let mut y = x.as_tensor().clone();
+        for _ in 0..4 {
+            y = layer(&y).unwrap();
+        }
+        y.sum_all().unwrap()
+    };
+    let candle = with(&|x| x.matmul(&frozen));
+    let ours = with(&|x| diff::matmul(x, &frozen));
+    assert_eq!(candle.backward().unwrap().get_ids().count(), 2);
+    let grads = ours.backward().unwrap();
+    assert_eq!(grads.get_ids().count(), 1, "the input's and no other");
+    assert!(grads.get(&frozen).is_none());
+}
+
+#[test]
+fn with_nothing_to_differentiate_there_is_no_graph() {
+    let x = Tensor::ones((2, 3), DType::F32, CPU).unwrap();
+    let w = Tensor::ones((4, 3), DType::F32, CPU).unwrap();
+    let y = diff::softmax_last_dim(&diff::linear(&x, &w, None).unwrap()).unwrap();
+    assert!(!y.track_op());
+}
+
+/// A block with everything that candle keeps gradients of: products, sums, a mask, a scale.
+#[derive(AutoHook)]
+struct Block {
+    norm: LayerNorm,
+    up: Linear,
+    down: Linear,
+    scale: Tensor,
+    mask: Tensor,
+}
+
+#[auto_hook]
+impl Block {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = x.clone();
+        let h = self.norm.forward(&x)?.matmul(&self.scale)?;
+        let h = self.up.forward(&h)?.broadcast_add(&self.mask)?;
+        let h = (self.down.forward(&h)? * &self.scale.narrow(0, 0, 2)?)?;
+        let hidden = self.mask.ge(0.)?.broadcast_as(h.shape())?.where_cond(&h, &h.zeros_like()?)?;
+        x.broadcast_mul(&self.mask)? + hidden.matmul(&self.scale)?
+    }
+}
+
+/// Nothing that is frozen is part of the graph, so that there is nothing to keep a gradient for.
+#[test]
+fn in_a_model_no_frozen_operand_is_part_of_the_graph() {
+    let t = |dims: &[usize]| Tensor::randn(0f32, 1., dims, CPU).unwrap();
+    let model = Hooked::new(Block {
+        norm: LayerNorm::new(t(&[4]), t(&[4]), 1e-5),
+        up: Linear::new(t(&[4, 4]), Some(t(&[4]))),
+        down: Linear::new(t(&[4, 4]), None),
+        scale: t(&[4, 4]),
+        mask: t(&[4]),
+    });
+    let x = t(&[2, 4]);
+    let run = model.plan().cache_grad(":x.1").unwrap().backward_with(
+        |m| {
+            let loss = m.forward(&x)?.sum_all()?;
+            // What candle would keep: a gradient for the variable of the run, and for nothing else.
+            Ok::<_, candle_core::Error>((loss.backward()?.get_ids().count(), loss))
+        },
+        |(_, loss), _| Ok(loss.clone()),
+    );
+    assert_eq!(run.unwrap().output.0, 1);
+}
