@@ -102,6 +102,7 @@ impl RunState<'_> {
         ops.each_tensor(result, &mut |_, output| {
             if output.dtype().is_float() {
                 *output = self.gradients.put(Tapping::Barrier(operation.to_string()), output)?.1;
+                self.barred.borrow_mut().push(output.id());
             }
             Ok(())
         })

@@ -36,7 +36,7 @@ use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use candle_core::Tensor;
+use candle_core::{Tensor, TensorId};
 
 pub use backward::BackwardCall;
 pub(crate) use backward::BackwardPass;
@@ -98,6 +98,8 @@ pub(crate) struct RunState<'p> {
     gradients: Gradients,
     /// How many instrumented methods and operations were begun, where there is to be a backward pass.
     begun: Cell<usize>,
+    /// What was found to be without a gradient.
+    barred: RefCell<Vec<TensorId>>,
     /// Caches of keys and values that something tracked was put into.
     filled: RefCell<Vec<usize>>,
     error: RefCell<Option<Error>>,
@@ -267,6 +269,7 @@ impl<'p> RunState<'p> {
             skipped: RefCell::default(),
             gradients: Gradients::default(),
             begun: Cell::new(0),
+            barred: RefCell::default(),
             filled: RefCell::default(),
             error: RefCell::default(),
             ended: Cell::new(false),

@@ -222,13 +222,14 @@ impl RunState<'_> {
         if CONSTANT.contains(name) || operation.begun.get() != self.begun.get() {
             return Ok(());
         }
-        let (mut floats, mut tracked) = (false, Vec::new());
+        let (mut floats, mut barred, mut tracked) = (false, false, Vec::new());
         ops.each_tensor(result.reborrow(), &mut |_, output| {
             floats |= output.dtype().is_float();
+            barred |= self.barred.borrow().contains(&output.id());
             tracked.extend(Some(output.clone()).filter(|output| output.track_op()));
             Ok(())
         })?;
-        if !floats {
+        if !floats || barred {
             return Ok(());
         }
         // Candle's own operations lose all or nothing.
