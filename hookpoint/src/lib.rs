@@ -214,8 +214,9 @@ pub mod __private;
 
 pub use cache::{ActivationCache, Activations};
 pub use check::{
-    check_auto_hook, check_auto_hook_mut, check_auto_hook_mut_with, check_auto_hook_with, Check,
-    CheckOptions, CheckReport, Checked, Finding, Outcome, Subject, SubjectMut,
+    check_auto_hook, check_auto_hook_mut, check_auto_hook_mut_with, check_auto_hook_with, check_gradients,
+    check_gradients_mut, Check, CheckOptions, CheckReport, Checked, Finding, GradientReport, Outcome,
+    Subject, SubjectMut,
 };
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
 pub use error::{Error, ErrorKind, Result};

@@ -1,7 +1,7 @@
 //! The models of this crate as a list, so that one test can check them all.
 
 use candle_core::Device;
-use hookpoint::{CheckOptions, CheckReport, HookDict, Result};
+use hookpoint::{CheckOptions, CheckReport, GradientReport, HookDict, Result};
 
 /// A model of this crate with small weights of its own and an input, ready to be checked.
 ///
@@ -22,6 +22,8 @@ pub struct Bundled {
     pub hook_dict: fn(&Device) -> Result<HookDict>,
     #[doc(hidden)]
     pub check: fn(&Device, &CheckOptions) -> Result<CheckReport>,
+    #[doc(hidden)]
+    pub check_gradients: fn(&Device, &[&str]) -> Result<GradientReport>,
 }
 
 inventory::collect!(Bundled);
@@ -40,6 +42,12 @@ impl Bundled {
     /// Checks the model with [`check_auto_hook_with`](hookpoint::check_auto_hook_with).
     pub fn check(&self, device: &Device, options: &CheckOptions) -> Result<CheckReport> {
         (self.check)(device, options)
+    }
+
+    /// Compares the model's gradients at these points with finite differences:
+    /// [`check_gradients`](hookpoint::check_gradients).
+    pub fn check_gradients(&self, device: &Device, points: &[&str]) -> Result<GradientReport> {
+        (self.check_gradients)(device, points)
     }
 }
 
@@ -65,15 +73,18 @@ macro_rules! bundle {
     ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
      run: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
         bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
-            |model, options| ::hookpoint::check_auto_hook_with(&model, |$m| $run, options));
+            |model, options| ::hookpoint::check_auto_hook_with(&model, |$m| $run, options),
+            |points| ::hookpoint::check_gradients(&model, |$m| $run, points));
     };
     ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
      run mut: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
         bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
-            |model, options| ::hookpoint::check_auto_hook_mut_with(model, |$m| $run, options));
+            |model, options| ::hookpoint::check_auto_hook_mut_with(model, |$m| $run, options),
+            |points| ::hookpoint::check_gradients_mut(model, |$m| $run, points));
     };
     (@submit $name:literal, |$device:ident| $model:expr, |$there:ident| $input:expr, $x:ident,
-     {$($except:expr)?}, |$built:ident, $options:ident| $check:expr) => {
+     {$($except:expr)?}, |$built:ident, $options:ident| $check:expr,
+     |$points:ident| $gradients:expr) => {
         ::inventory::submit! {
             $crate::Bundled {
                 name: $name,
@@ -89,6 +100,17 @@ macro_rules! bundle {
                     };
                     let $options = &options.clone()$(.except($except)?)?;
                     $check
+                },
+                check_gradients: |device, $points| {
+                    let $built = {
+                        let $device = device;
+                        $model?
+                    };
+                    let $x = &{
+                        let $there = device;
+                        $input?
+                    };
+                    $gradients
                 },
             }
         }

@@ -1,4 +1,4 @@
-use candle_core::{DType, Module};
+use candle_core::{DType, Module, Tensor};
 use hookpoint::prelude::*;
 use hookpoint_models::autoencoder::{AutoEncoder, Config};
 
@@ -58,4 +58,62 @@ fn every_point_of_the_bundled_autoencoder() -> Test {
     assert!(compared.worst < TOLERANCE, "{compared:?}");
     assert_eq!(compared.points, 8, "{compared:?}");
     Ok(())
+}
+
+#[test]
+fn every_point_of_every_bundled_model() -> Test {
+    for model in hookpoint_models::bundled() {
+        let report = model.check_gradients(&device(), &["**", "**:*"])?;
+        assert!(report.passed(), "{}: {report}", model.name());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_check_of_gradients_finds_nothing_wrong_and_what_is() -> Test {
+    let report = hookpoint::check_gradients(&transformer(), loss, ["**", "**:*"])?;
+    assert!(report.passed(), "{report}");
+    assert!(report.points().count() > 60);
+    let report = hookpoint::check_gradients(&odd(true), |m| m.forward(&picture()), ["**", "**:*"])?;
+    assert!(report.passed(), "{report}");
+
+    // A wrong gradient, and one that is missing.
+    let model = Hooked::new(Wrong);
+    let report = hookpoint::check_gradients(&model, |m| m.forward(&wave(3, &[2, 3])), ["**", "**:*"])?;
+    assert_eq!(report.wrong().collect::<Vec<_>>(), [":x#0", ":doubled#0"]);
+    assert!(!report.passed() && report.to_string().contains(":doubled"), "{report}");
+    Ok(())
+}
+
+/// The gradient of a half where it should be that of a whole.
+struct Half;
+
+impl candle_core::CustomOp1 for Half {
+    fn name(&self) -> &'static str {
+        "half"
+    }
+
+    fn cpu_fwd(
+        &self,
+        storage: &candle_core::CpuStorage,
+        layout: &candle_core::Layout,
+    ) -> candle_core::Result<(candle_core::CpuStorage, candle_core::Shape)> {
+        Ok((storage.clone(), layout.shape().clone()))
+    }
+
+    fn bwd(&self, _: &Tensor, _: &Tensor, grad: &Tensor) -> candle_core::Result<Option<Tensor>> {
+        Ok(Some((grad * 0.5)?))
+    }
+}
+
+#[derive(AutoHook)]
+struct Wrong;
+
+#[auto_hook]
+impl Module for Wrong {
+    fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        let doubled = (x * 2.)?;
+        let same = doubled.apply_op1(Half)?;
+        same.sqr()
+    }
 }

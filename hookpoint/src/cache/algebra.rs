@@ -109,6 +109,12 @@ impl ActivationCache {
         self.exact(name).into_iter().flat_map(|entry| &entry.calls).map(|call| &call.tensor)
     }
 
+    /// The tensor of one call, under this very name.
+    pub(crate) fn exact_call(&self, name: &str, call: usize) -> Option<&Tensor> {
+        let calls = &self.exact(name)?.calls;
+        calls.iter().find(|own| own.number == call).map(|own| &own.tensor)
+    }
+
     pub(crate) fn with_grads(mut self, grads: Self) -> Self {
         self.grads = Some(std::sync::Arc::new(grads));
         self

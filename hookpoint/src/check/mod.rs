@@ -1,16 +1,19 @@
 //! The self-test of a hooked model: does every point work, and is nothing changed where nobody asked?
 //!
 //! `subject` runs the model for the check, `examine` is the order of the checks, `names`, `changes` and
-//! `points` are those that need more than a few lines, `output` compares, `report` prints.
+//! `points` are those that need more than a few lines, `output` compares, `report` prints. `gradients` is a
+//! check of its own: finite differences.
 
 mod changes;
 mod examine;
+mod gradients;
 mod names;
 mod output;
 mod points;
 mod report;
 mod subject;
 
+pub use gradients::{check_gradients, check_gradients_mut, GradientReport};
 pub use report::{Check, CheckReport, Checked, Finding, Outcome};
 pub use subject::{Subject, SubjectMut};
 

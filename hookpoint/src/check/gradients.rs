@@ -1,0 +1,330 @@
+//! Gradients against finite differences.
+
+use std::borrow::{Borrow, BorrowMut};
+use std::fmt;
+
+use candle_core::{DType, Device, Tensor};
+
+use super::{Subject, SubjectMut};
+use crate::cache::ActivationCache;
+use crate::error::{Error, ErrorKind, Result};
+use crate::hooked::{Access, Hooked};
+use crate::pattern::Pattern;
+use crate::plan::{BoxedError, Plan};
+use crate::run::HookCtx;
+use crate::select::{no_match, IntoPatterns};
+use crate::tree::{AutoHook, HookDict};
+use crate::value::{HookValue, Place};
+
+/// Compares the gradients at the selected points of a model with finite differences.
+///
+/// What the closure returns is made one number, in which every element of every output plays a part. At each
+/// point that a run reaches and whose value is a float, the gradient along a random direction is compared
+/// with how that number changes when a hook moves the value in that direction. Where there is no gradient,
+/// it must not change. The model is run four times for each call of each point, so a small input is best;
+/// in `f64` the differences are exact enough to show any mistake.
+///
+/// ```
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let report = hookpoint::check_gradients(&model, |m| m.forward(&x), ["**", ":*"])?;
+/// assert!(report.passed(), "{report}");
+/// assert_eq!(report.points().count(), 5); // `up`, `down`, the root, `:x` and `:hidden`
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+pub fn check_gradients<S, T, E, F>(model: S, f: F, points: impl IntoPatterns) -> Result<GradientReport>
+where
+    S: Subject,
+    T: HookValue,
+    E: Into<BoxedError>,
+    F: Fn(&S::Model) -> std::result::Result<T, E>,
+{
+    let held = model.into_held();
+    let hooked: &Hooked<S::Model> = held.borrow();
+    let loss = |model: &S::Model| loss(f(model));
+    compare(&points.into_patterns()?, &mut |ask| {
+        Ok(match ask {
+            Ask::Scan => {
+                let scan = hooked.scan(loss)?;
+                Answer { loss: number(&scan.output)?, dict: Some(scan.dict), ..Answer::default() }
+            }
+            Ask::Gradients(names) => {
+                let run = wanting(hooked.plan(), names)?.backward(loss)?;
+                Answer { loss: number(&run.loss)?, cache: run.cache, grads: run.grads, dict: None }
+            }
+            Ask::Moved(name, by) => {
+                let run = moving(hooked.plan(), name, by)?.run(loss)?;
+                Answer { loss: number(&run.output)?, ..Answer::default() }
+            }
+        })
+    })
+}
+
+/// As [`check_gradients`], for models whose forward takes `&mut self`. The closure should begin with clearing
+/// the state that the model keeps from run to run.
+pub fn check_gradients_mut<S, T, E, F>(model: S, f: F, points: impl IntoPatterns) -> Result<GradientReport>
+where
+    S: SubjectMut,
+    T: HookValue,
+    E: Into<BoxedError>,
+    F: Fn(&mut S::Model) -> std::result::Result<T, E>,
+{
+    let mut held = model.into_held();
+    let hooked: &mut Hooked<S::Model> = held.borrow_mut();
+    let loss = |model: &mut S::Model| loss(f(model));
+    compare(&points.into_patterns()?, &mut |ask| {
+        Ok(match ask {
+            Ask::Scan => {
+                let scan = hooked.scan_mut(loss)?;
+                Answer { loss: number(&scan.output)?, dict: Some(scan.dict), ..Answer::default() }
+            }
+            Ask::Gradients(names) => {
+                let run = wanting(hooked.plan_mut(), names)?.backward_mut(loss)?;
+                Answer { loss: number(&run.loss)?, cache: run.cache, grads: run.grads, dict: None }
+            }
+            Ask::Moved(name, by) => {
+                let run = moving(hooked.plan_mut(), name, by)?.run_mut(loss)?;
+                Answer { loss: number(&run.output)?, ..Answer::default() }
+            }
+        })
+    })
+}
+
+/// What [`check_gradients`] has found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GradientReport {
+    compared: Vec<Compared>,
+    skipped: Vec<String>,
+}
+
+/// One point, in one call of it.
+#[derive(Clone, Debug)]
+struct Compared {
+    name: String,
+    slope: f64,
+    difference: f64,
+    off: f64,
+    is_right: bool,
+}
+
+impl GradientReport {
+    /// Do all gradients agree with finite differences? Of values in `f64` to four digits, of others to
+    /// what their precision allows.
+    pub fn passed(&self) -> bool {
+        !self.compared.is_empty() && self.compared.iter().all(|point| point.is_right)
+    }
+
+    /// The points that were compared, as in `blocks.0#1` for the second call of `blocks.0`, and how far the
+    /// gradient is off: 0 where it agrees, 1 where it is off by as much as it is long.
+    pub fn points(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.compared.iter().map(|point| (point.name.as_str(), point.off))
+    }
+
+    /// The points whose gradient is wrong.
+    pub fn wrong(&self) -> impl Iterator<Item = &str> {
+        self.compared.iter().filter(|point| !point.is_right).map(|point| point.name.as_str())
+    }
+
+    /// The points whose value cannot be replaced, and so has no gradient of its own.
+    pub fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.skipped.iter().map(String::as_str)
+    }
+}
+
+impl fmt::Display for GradientReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wrong = self.compared.iter().filter(|point| !point.is_right);
+        writeln!(f, "{} points compared, {} wrong", self.compared.len(), wrong.clone().count())?;
+        for Compared { name, slope, difference, off, .. } in wrong {
+            writeln!(
+                f,
+                "  {name}: the gradient says {slope:.6e}, differences {difference:.6e} (off by {off:.1e})"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What is to be run.
+enum Ask<'a> {
+    Scan,
+    Gradients(&'a [String]),
+    /// With the value of a point moved along its direction by so many times its size.
+    Moved(&'a str, f64),
+}
+
+#[derive(Default)]
+struct Answer {
+    loss: f64,
+    dict: Option<HookDict>,
+    cache: ActivationCache,
+    grads: ActivationCache,
+}
+
+fn compare(points: &[Pattern], run: &mut dyn FnMut(Ask<'_>) -> Result<Answer>) -> Result<GradientReport> {
+    let scanned = run(Ask::Scan)?;
+    let dict = scanned.dict.unwrap_or_default();
+    for pattern in points {
+        if dict.iter().all(|entry| !means(pattern, entry.name())) {
+            return Err(no_match(&pattern.to_string(), dict.keys()));
+        }
+    }
+    let mut names = Vec::new();
+    for entry in dict.iter().filter(|entry| points.iter().any(|pattern| means(pattern, entry.name()))) {
+        if entry.dtype().is_some_and(|dtype| dtype.is_float()) {
+            names.extend((0..entry.calls()).map(|call| format!("{}#{call}", entry.name())));
+        }
+    }
+    let mut skipped = Vec::new();
+    let found = loop {
+        match run(Ask::Gradients(&names)) {
+            Ok(found) => break found,
+            // The error says which one it is. There are as many rounds as there are such points.
+            Err(error) => match error.kind() {
+                ErrorKind::NotReplaceable { point, .. }
+                    if names.iter().any(|name| is_call_of(name, point)) =>
+                {
+                    names.retain(|name| !is_call_of(name, point));
+                    skipped.push(point.clone());
+                }
+                _ => return Err(error),
+            },
+        }
+    };
+    if found.loss.to_bits() != scanned.loss.to_bits() {
+        return Err(Error::msg(format!(
+            "a run gives {}, and {} with a backward pass: the model does not give the same for the same input\n  \
+             clear what it keeps from run to run at the beginning of the closure",
+            scanned.loss, found.loss
+        )));
+    }
+    let mut compared = Vec::new();
+    for name in names {
+        let of = |cache: &ActivationCache| {
+            let (own, call) = name.rsplit_once('#')?;
+            cache.exact_call(own, call.parse().ok()?).cloned()
+        };
+        let Some(value) = of(&found.cache).filter(|value| value.elem_count() > 0) else { continue };
+        let (slope, length) = match of(&found.grads) {
+            Some(grad) => along(&grad, &value)?,
+            None => (0., 0.),
+        };
+        let precision = Precision::of(value.dtype());
+        let mut difference = |step: f64| -> Result<f64> {
+            let (more, less) = (run(Ask::Moved(&name, step))?.loss, run(Ask::Moved(&name, -step))?.loss);
+            Ok((more - less) / (2. * step))
+        };
+        // What the curvature adds to one of them is four times that in the other.
+        let (near, far) = (difference(precision.step)?, difference(2. * precision.step)?);
+        let difference = (4. * near - far) / 3.;
+        let error = (difference - slope).abs();
+        // The direction may be nearly at right angles to the gradient: what counts is how long that is.
+        let off = error / length.max(slope.abs()).max(f64::MIN_POSITIVE);
+        let noise = precision.noise * (1. + found.loss.abs()) / precision.step;
+        let is_right = error <= precision.tolerance * length.max(slope.abs()) + noise;
+        let off = if error <= noise { 0. } else { off };
+        compared.push(Compared { name, slope, difference, off, is_right });
+    }
+    Ok(GradientReport { compared, skipped })
+}
+
+/// How far values are moved, how far off a gradient may be, and how exact sums of values are.
+struct Precision {
+    step: f64,
+    tolerance: f64,
+    noise: f64,
+}
+
+impl Precision {
+    fn of(dtype: DType) -> Self {
+        match dtype {
+            DType::F64 => Self { step: 1e-4, tolerance: 1e-4, noise: 1e-13 },
+            DType::F32 => Self { step: 5e-3, tolerance: 2e-2, noise: 1e-6 },
+            _ => Self { step: 5e-2, tolerance: 1e-1, noise: 1e-3 },
+        }
+    }
+}
+
+fn is_call_of(name: &str, point: &str) -> bool {
+    name.rsplit_once('#').is_some_and(|(own, _)| own == point)
+}
+
+fn means(pattern: &Pattern, name: &str) -> bool {
+    let Ok(own) = name.parse::<Pattern>() else { return false };
+    let segments = own.literal_path().unwrap_or_default();
+    pattern.matches_path(&segments) && pattern.matches_value(own.value().unwrap_or("out"))
+}
+
+fn wanting<'a, M: AutoHook, H: Access<M>>(plan: Plan<'a, M, H>, names: &[String]) -> Result<Plan<'a, M, H>> {
+    plan.allow_unfired().cache(names)?.cache_grad(names)
+}
+
+fn moving<'a, M: AutoHook, H: Access<M>>(
+    plan: Plan<'a, M, H>,
+    name: &'a str,
+    by: f64,
+) -> Result<Plan<'a, M, H>> {
+    plan.allow_unfired().hook(name, move |ctx: &HookCtx<'_>, x: &Tensor| {
+        // `:parts` stands for all parts, and the gradient is of the first.
+        if !is_call_of(name, ctx.path()) {
+            return Ok(None);
+        }
+        let way = (direction(x)? * by)?.to_dtype(x.dtype())?;
+        Ok(Some((x + way)?))
+    })
+}
+
+/// The slope along the direction, and how long the gradient is there.
+fn along(grad: &Tensor, value: &Tensor) -> Result<(f64, f64)> {
+    let way = grad.to_dtype(DType::F64)?.mul(&direction(value)?)?;
+    Ok((number(&way.sum_all()?)?, number(&way.sqr()?.sum_all()?)?.sqrt()))
+}
+
+/// In every place the size that values have here, with one sign or the other.
+fn direction(value: &Tensor) -> Result<Tensor> {
+    let numbers = value.detach().to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
+    // The median, since a mask has numbers that are larger than all others, and a relu leaves zeros.
+    let mut sizes: Vec<f64> = numbers.iter().map(|number| number.abs()).filter(|size| *size > 0.).collect();
+    sizes.sort_by(f64::total_cmp);
+    let size = sizes.get(sizes.len() / 2).map_or(1., |size| size.clamp(1e-3, 10.));
+    signs(value.dims(), size, value.device())
+}
+
+fn signs(dims: &[usize], size: f64, device: &Device) -> Result<Tensor> {
+    let mut state = 7u64;
+    let mut next = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if (state >> 40) & 1 == 0 {
+            size
+        } else {
+            -size
+        }
+    };
+    let signs: Vec<f64> = (0..dims.iter().product::<usize>()).map(&mut next).collect();
+    Ok(Tensor::from_vec(signs, dims, device)?)
+}
+
+/// One number in which every element of the output plays a part.
+fn loss<T: HookValue, E: Into<BoxedError>>(output: std::result::Result<T, E>) -> Result<Tensor> {
+    let mut output = output.map_err(|error| Error::from_boxed(error.into()))?;
+    let mut loss: Option<Tensor> = None;
+    output.each_tensor(&mut Place::default(), &mut |_, tensor| {
+        if tensor.dtype().is_float() {
+            let weights = signs(tensor.dims(), 1., tensor.device())?;
+            let sum = tensor.to_dtype(DType::F64)?.mul(&weights)?.sum_all()?;
+            loss = Some(match loss.take() {
+                Some(loss) => (loss + sum)?,
+                None => sum,
+            });
+        }
+        Ok(())
+    })?;
+    loss.ok_or_else(|| {
+        Error::msg("the closure returns no float tensor, so there is nothing to differentiate")
+    })
+}
+
+fn number(loss: &Tensor) -> Result<f64> {
+    Ok(loss.to_scalar()?)
+}
