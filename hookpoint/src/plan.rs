@@ -406,7 +406,7 @@ impl<'a> Prepared<'a> {
 
 fn selected(tree: &Tree, pattern: &Pattern, action: &Action<'_>) -> Result<Vec<NodeId>> {
     match action {
-        Action::Call(..) => modules_only(tree, pattern),
+        Action::Call(..) | Action::HookBackward(_) => modules_only(tree, pattern),
         _ => select_nodes(tree, pattern),
     }
 }

@@ -193,7 +193,7 @@ fn gradient_runs_leave_nothing_behind() {
         .cache("**")
         .and_then(|plan| plan.cache_grad(["**", ":hidden.0"]))
         .and_then(|plan| plan.hook_grad("up", |_, grad| Ok(Some((grad * 2.)?))))
-        .and_then(|plan| plan.hook_backward("down", |_| Ok(())))
+        .and_then(|plan| plan.hook_backward("down", |_, _| Ok(())))
         .unwrap();
     let loss = |m: &annotated::Mlp| candle_core::ModuleT::forward_t(m, &x, false)?.sqr()?.sum_all();
     let fails = |m: &annotated::Mlp| candle_core::ModuleT::forward_t(m, &x, false);

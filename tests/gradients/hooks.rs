@@ -119,10 +119,12 @@ fn a_call_is_seen_with_all_its_gradients_in_the_order_of_inputs_and_outputs() ->
     let alone =
         model.plan().cache(points)?.cache_grad(points)?.backward(|m| loss_of(&m.forward(&picture())?))?;
     let seen = RefCell::new(0);
-    let plan = model.plan().hook_backward("split", |call| {
+    let plan = model.plan().hook_backward("split", |ctx, call| {
         *seen.borrow_mut() += 1;
-        assert_eq!((call.path(), call.call()), ("split", 0));
-        assert!(call.type_name().ends_with("Split"));
+        assert_eq!((ctx.path(), ctx.call()), ("split", 0));
+        assert!(ctx.type_name().ends_with("Split"));
+        assert_eq!(call.input_names(), ["in", "in.1"]);
+        assert_eq!(call.output_names(), ["out", "out.1.0", "out.1.1"]);
         let grads: Vec<_> = call.grad_inputs().into_iter().chain(call.grad_outputs()).collect();
         let values: Vec<_> = call.inputs().into_iter().chain(call.outputs()).collect();
         let expected = [Some(points[0]), Some(points[1]), Some(points[2]), None, Some(points[3])];
@@ -147,9 +149,9 @@ fn a_call_is_seen_with_all_its_gradients_in_the_order_of_inputs_and_outputs() ->
 fn calls_are_seen_from_the_last_to_the_first() -> Test {
     let model = transformer();
     let seen = RefCell::new(Vec::new());
-    let plan = model.plan().hook_backward(["blocks.*", "head", "wte"], |call| {
-        seen.borrow_mut().push((call.path().to_string(), call.inputs().len(), call.grad_inputs().len()));
-        if call.path() == "wte" {
+    let plan = model.plan().hook_backward(["blocks.*", "head", "wte"], |ctx, call| {
+        seen.borrow_mut().push((ctx.path().to_string(), call.inputs().len(), call.grad_inputs().len()));
+        if ctx.path() == "wte" {
             // Token numbers have no gradient.
             assert!(call.grad_inputs()[0].is_none() && call.grad_outputs()[0].is_some());
         }
@@ -165,8 +167,8 @@ fn calls_are_seen_from_the_last_to_the_first() -> Test {
 fn a_hook_for_calls_takes_no_values() {
     let model = transformer();
     for pattern in ["blocks.0:in", "head[:, 0]"] {
-        let error = model.plan().hook_backward(pattern, |_| Ok(())).err().unwrap();
-        assert!(error.to_string().contains("hook_grad"), "{error}");
+        let error = model.plan().hook_backward(pattern, |_, _| Ok(())).err().unwrap();
+        assert!(error.to_string().contains("hook that value by itself"), "{error}");
     }
 }
 
@@ -197,10 +199,10 @@ fn a_call_has_its_own_inputs_where_some_are_optional() -> Test {
         second.sum_all()
     };
     let seen = RefCell::new(Vec::new());
-    let note = |call: &hookpoint::BackwardCall<'_>| {
+    let note = |ctx: &HookCtx<'_>, call: &hookpoint::BackwardCall<'_>| {
         let grads =
             call.grad_inputs().iter().chain(&call.grad_outputs()).map(|grad| grad.is_some()).collect();
-        seen.borrow_mut().push((call.call(), call.inputs().len(), grads));
+        seen.borrow_mut().push((ctx.call(), call.inputs().len(), grads));
         Ok(())
     };
     model.plan().hook_backward("", note)?.backward(two_calls)?;
@@ -220,5 +222,41 @@ fn a_call_has_its_own_inputs_where_some_are_optional() -> Test {
     assert!(
         matches!(error.unwrap_err().kind(), ErrorKind::NoGradient { points, .. } if *points == ["layer"])
     );
+    Ok(())
+}
+
+#[test]
+fn hooks_that_stay_act_in_every_backward_pass_and_in_no_other_run() -> Test {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+
+    let model = transformer();
+    let plain = model.plan().cache_grad("wte")?.backward(loss)?;
+    let hooks = model.manager();
+    let doubling = hooks.register_backward_hook("double", "blocks.1:in", |_, grad| Ok(Some((grad * 2.)?)))?;
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    let looking = hooks.register_backward_call_hook("look", ["blocks.*", "head"], move |_, call| {
+        assert!(call.grad_outputs().iter().all(Option::is_some));
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    })?;
+    // A point that this loss has no gradient at is no mistake of the plan's.
+    hooks.register_backward_hook("unused", "wte:in", |_, _| Ok(None))?;
+    let run = model.plan().cache_grad("wte")?.backward(loss)?;
+    assert_eq!(bits(&run.grads["wte"]), bits(&(&plain.grads["wte"] * 2.)?));
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
+
+    let (output, cache) = model.run_with_cache("**", |m| m.forward(&crate::models::ids()))?;
+    assert!(!output.track_op() && cache.iter().all(|(_, value)| !value.track_op()));
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
+
+    doubling.deactivate()?;
+    let run = model.plan().cache_grad("wte")?.backward(loss)?;
+    assert_eq!(bits(&run.grads["wte"]), bits(&plain.grads["wte"]));
+    assert_eq!(seen.load(Ordering::Relaxed), 6);
+    looking.deactivate()?;
+    model.plan().cache_grad("wte")?.backward(loss)?;
+    assert_eq!(seen.load(Ordering::Relaxed), 6);
     Ok(())
 }

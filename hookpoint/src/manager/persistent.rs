@@ -11,7 +11,7 @@ use super::state::{Serial, State};
 use super::HookManager;
 use crate::error::{ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::run::{Action, CallView, HookCtx, Request, When};
+use crate::run::{Action, BackwardCall, CallView, HookCtx, Request, When};
 use crate::tree::{FastMap, Kind, NodeId, Tree};
 
 /// A hook of one value, that any thread may call.
@@ -21,11 +21,16 @@ pub(super) type ValueHook = Arc<dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<T
 pub(super) type CallHook =
     Arc<dyn Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync>;
 
+/// A hook of the gradients of whole calls, that any thread may call.
+pub(super) type BackwardCallHook = Arc<dyn Fn(&HookCtx<'_>, &BackwardCall<'_>) -> Result<()> + Send + Sync>;
+
 /// What a registered hook does.
 #[derive(Clone)]
 pub(super) enum Does {
     Value(ValueHook),
     Call(When, CallHook),
+    Gradient(ValueHook),
+    BackwardCall(BackwardCallHook),
 }
 
 /// A hook at one point, as runs hold it.
@@ -73,6 +78,21 @@ impl Registered {
                     hook(ctx, call)
                 };
                 Action::Call(*when, Rc::new(counted))
+            }
+            Does::Gradient(hook) => {
+                let hook = hook.clone();
+                Action::HookGrad(Rc::new(move |ctx, grad| {
+                    let _executing = this.begin();
+                    hook(ctx, grad)
+                }))
+            }
+            Does::BackwardCall(hook) => {
+                let hook = hook.clone();
+                let counted = move |ctx: &HookCtx<'_>, call: &BackwardCall<'_>| {
+                    let _executing = this.begin();
+                    hook(ctx, call)
+                };
+                Action::HookBackward(Rc::new(counted))
             }
         }
     }

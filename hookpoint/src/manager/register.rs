@@ -11,7 +11,7 @@ use super::state::NewEntry;
 use super::HookManager;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::run::{modules_only, select_nodes, CallView, HookCtx, When};
+use crate::run::{modules_only, select_nodes, BackwardCall, CallView, HookCtx, When};
 use crate::select::IntoPatterns;
 use crate::tree::Tree;
 
@@ -150,6 +150,63 @@ impl HookManager {
         self.register(hook.into(), HookCategory::ForwardPre, patterns.into_patterns()?, does)
     }
 
+    /// Has `hook` called with the gradients at the selected points, whenever the backward pass of a run with
+    /// [`Plan::backward`](crate::Plan::backward) comes by. It may return a tensor of the same shape, with which
+    /// the pass goes on. `path` is the gradient of a module's output, `path:in` that of its input. Runs
+    /// without a backward pass do not call it.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let hooks = model.manager();
+    /// hooks.register_backward_hook("double", "down", |_, grad| Ok(Some((grad * 2.)?)))?;
+    /// let run = model.plan().cache_grad(":hidden")?.backward(|m| m.forward(&x)?.sum_all())?;
+    /// assert_eq!(run.grads[":hidden"].to_vec2::<f32>()?, [[2., 2.]]);
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn register_backward_hook<F>(
+        &self,
+        hook: impl Into<NewHook>,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    {
+        let does = Does::Gradient(Arc::new(f));
+        self.register(hook.into(), HookCategory::Backward, patterns.into_patterns()?, does)
+    }
+
+    /// Has `hook` called once for each call of the selected modules that a backward pass comes through, with
+    /// the gradients of all its inputs and outputs, in their order, and with the inputs and outputs
+    /// themselves. See [`Plan::hook_backward`](crate::Plan::hook_backward).
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let hooks = model.manager();
+    /// let look = hooks.register_backward_call_hook("look", ["up", "down"], |_, call| {
+    ///     assert_eq!((call.grad_inputs().len(), call.grad_outputs().len()), (1, 1));
+    ///     Ok(())
+    /// })?;
+    /// model.plan().cache_grad("up")?.backward(|m| m.forward(&x)?.sum_all())?;
+    /// assert_eq!(look.ids().collect::<Vec<_>>(), ["look[up]", "look[down]"]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn register_backward_call_hook<F>(
+        &self,
+        hook: impl Into<NewHook>,
+        patterns: impl IntoPatterns,
+        f: F,
+    ) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &BackwardCall<'_>) -> Result<()> + Send + Sync + 'static,
+    {
+        let does = Does::BackwardCall(Arc::new(f));
+        self.register(hook.into(), HookCategory::Backward, patterns.into_patterns()?, does)
+    }
+
     /// Has a registered hook called at more points. Their handles have the same hook name, and the points
     /// must be other ones than it is at already.
     ///
@@ -235,8 +292,8 @@ fn points(
     let mut new: Vec<NewEntry> = Vec::new();
     for pattern in patterns {
         let selected = match does {
-            Does::Value(_) => select_nodes(tree, pattern)?,
-            Does::Call(..) => modules_only(tree, pattern)?,
+            Does::Value(_) | Does::Gradient(_) => select_nodes(tree, pattern)?,
+            Does::Call(..) | Does::BackwardCall(_) => modules_only(tree, pattern)?,
         };
         for id in selected {
             let Some(node) = tree.node(id) else { continue };

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::finish::{finished_run, Asked};
 use super::{BoxedError, Plan, Run};
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::hooked::{Access, Hooked};
 use crate::raw::{current, ErasedMut};
 use crate::run::{Action, BackwardCall, BackwardPass, CacheOptions, Finished, HookCtx, Mode, Request};
@@ -141,16 +141,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// See [`BackwardCall`] for an example.
     pub fn hook_backward<F>(mut self, patterns: impl IntoPatterns, hook: F) -> Result<Self>
     where
-        F: Fn(&BackwardCall<'_>) -> Result<()> + 'a,
+        F: Fn(&HookCtx<'_>, &BackwardCall<'_>) -> Result<()> + 'a,
     {
         let hook: crate::run::BackwardHookFn<'a> = Rc::new(hook);
         for pattern in patterns.into_patterns()? {
-            if pattern.value().is_some() || pattern.index().is_some() {
-                return Err(Error::msg(format!(
-                    "`hook_backward` sees whole calls, and `{pattern}` means one value\n  \
-                     name the module alone, or use `.hook_grad(\"{pattern}\", ..)`"
-                )));
-            }
             self.request(pattern, Action::HookBackward(hook.clone()))?;
         }
         Ok(self)
@@ -236,10 +230,10 @@ fn differentiated<T>(
     (result, mut finished): (Option<(T, Tensor)>, Finished),
 ) -> Result<GradRun<T>> {
     let gradients = std::mem::take(&mut finished.gradients);
-    gradients.check_floats(&finished.fired)?;
+    gradients.check_floats(asked.registered, &finished.fired)?;
     let run = finished_run(asked, allow_unfired, (result, finished))?;
     let Run { output: (mut output, loss), cache, requests, fired, skipped } = run;
-    let found = BackwardPass::new(asked.requests, gradients).run(&loss, allow_unfired)?;
+    let found = BackwardPass::new(asked.requests, asked.registered, gradients).run(&loss, allow_unfired)?;
     detach_inside(&mut output);
     let cache = cache.detached().with_grads(found.grads.clone());
     let (grads, variables) = (found.grads, found.variables);

@@ -9,7 +9,7 @@ use super::fire::{hook_failed, At};
 use super::gradient::{Call, Gradients, TappedPoint, Tapping, Wish};
 use super::own::shows_a_part;
 use super::request::{Action, BackwardHookFn, CacheOptions, Request};
-use super::PointKey;
+use super::{HookCtx, PointKey};
 use crate::cache::{ActivationCache, NamedCall};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Index;
@@ -19,6 +19,8 @@ use crate::tree::{FastMap, NodeId};
 /// The backward pass of one run.
 pub(crate) struct BackwardPass<'p> {
     requests: &'p [Request<'p>],
+    /// How many of them are of hooks that stay on the model: the first ones.
+    registered: usize,
     gradients: Gradients,
     /// Which taps a gradient has come to.
     arrived: Vec<Cell<bool>>,
@@ -36,9 +38,16 @@ pub(crate) struct Found {
 }
 
 impl<'p> BackwardPass<'p> {
-    pub fn new(requests: &'p [Request<'p>], gradients: Gradients) -> Self {
+    pub fn new(requests: &'p [Request<'p>], registered: usize, gradients: Gradients) -> Self {
         let arrived = gradients.taps.borrow().iter().map(|_| Cell::new(false)).collect();
-        Self { requests, gradients, arrived, captures: RefCell::default(), seen: RefCell::default() }
+        Self {
+            requests,
+            registered,
+            gradients,
+            arrived,
+            captures: RefCell::default(),
+            seen: RefCell::default(),
+        }
     }
 
     /// Differentiates the loss. Points that it does not depend on are an error, unless they may be.
@@ -168,8 +177,10 @@ impl<'p> BackwardPass<'p> {
 
     fn see(&self, hook: &BackwardHookFn<'_>, call: &Call) -> Result<()> {
         self.seen.borrow_mut().push(call.name.clone());
+        let Call { name: path, kind, type_name, number, .. } = call;
+        let ctx = HookCtx { path, kind: *kind, call: *number, element: None, type_name };
         let seen = BackwardCall { call };
-        paused(|| hook(&seen)).map_err(|error| hook_failed(&call.name, error))
+        paused(|| hook(&ctx, &seen)).map_err(|error| hook_failed(&call.name, error))
     }
 
     /// Calls some of whose inputs the loss does not depend on are seen when nothing more can come. Gives
@@ -185,8 +196,12 @@ impl<'p> BackwardPass<'p> {
             }
         }
         let seen = self.seen.borrow();
-        let unseen = rest.into_iter().map(|(_, call)| call.name).filter(|name| !seen.contains(name));
-        Ok(unseen.collect())
+        let own = rest.into_iter().filter(|((request, ..), _)| !self.is_registered(*request));
+        Ok(own.map(|(_, call)| call.name).filter(|name| !seen.contains(name)).collect())
+    }
+
+    fn is_registered(&self, request: u32) -> bool {
+        (request as usize) < self.registered
     }
 
     /// The gradient has come to the result of something that it cannot pass, and beyond which it is wanted.
@@ -212,8 +227,9 @@ impl<'p> BackwardPass<'p> {
             let Tapping::Point(point) = tap else { continue };
             for wish in &point.wishes {
                 let action = self.requests.get(wish.request as usize).map(|request| &request.action);
-                // A call is seen as a whole: some of its values may not matter.
-                if matches!(action, Some(Action::HookBackward(_))) {
+                // A call is seen as a whole: some of its values may not matter. And a hook that stays on
+                // the model need not have something to see in every run.
+                if matches!(action, Some(Action::HookBackward(_))) || self.is_registered(wish.request) {
                     continue;
                 }
                 match points.iter_mut().find(|(name, _)| *name == wish.name) {
@@ -233,9 +249,10 @@ impl<'p> BackwardPass<'p> {
 
 impl Gradients {
     /// A request that met only values of which there is no gradient.
-    pub(crate) fn check_floats(&self, fired: &[usize]) -> Result<()> {
+    pub(crate) fn check_floats(&self, registered: usize, fired: &[usize]) -> Result<()> {
         let not_floats = self.not_floats.borrow();
-        match not_floats.iter().find(|(request, ..)| fired.get(*request as usize) == Some(&0)) {
+        let mut own = not_floats.iter().filter(|(request, ..)| *request as usize >= registered);
+        match own.find(|(request, ..)| fired.get(*request as usize) == Some(&0)) {
             Some((_, name, dtype)) => {
                 let (point, dtype) = (name.to_string(), dtype.as_str().to_string());
                 Err(ErrorKind::NotDifferentiable { point, dtype }.into())
@@ -265,8 +282,9 @@ fn no_backward(error: candle_core::Error) -> Error {
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// let plan = model.plan().hook_backward("down", |call| {
-///     assert_eq!(call.path(), "down");
+/// let plan = model.plan().hook_backward("down", |ctx, call| {
+///     assert_eq!((ctx.path(), ctx.call()), ("down", 0));
+///     assert_eq!((call.input_names(), call.output_names()), (vec!["in"], vec!["out"]));
 ///     let [Some(input)] = call.grad_inputs()[..] else { unreachable!() };
 ///     let [Some(output)] = call.grad_outputs()[..] else { unreachable!() };
 ///     assert_eq!(input.to_vec2::<f32>()?, [[1., 1.]]);
@@ -282,21 +300,6 @@ pub struct BackwardCall<'a> {
 }
 
 impl<'a> BackwardCall<'a> {
-    /// The path of the module.
-    pub fn path(&self) -> &str {
-        &self.call.name
-    }
-
-    /// Which call of the module in this run it is, from 0.
-    pub fn call(&self) -> usize {
-        self.call.number
-    }
-
-    /// The type of the module.
-    pub fn type_name(&self) -> &'static str {
-        self.call.type_name
-    }
-
     /// The gradients of the inputs; none where the loss does not depend on one, or it is not a float.
     pub fn grad_inputs(&self) -> Vec<Option<&'a Tensor>> {
         self.call.inputs.iter().map(|part| part.grad.as_ref()).collect()
@@ -305,6 +308,16 @@ impl<'a> BackwardCall<'a> {
     /// The gradients of the outputs; none where the loss does not depend on one, or it is not a float.
     pub fn grad_outputs(&self) -> Vec<Option<&'a Tensor>> {
         self.call.outputs.iter().map(|part| part.grad.as_ref()).collect()
+    }
+
+    /// What the inputs are called: `in`, `in.1`.
+    pub fn input_names(&self) -> Vec<&'a str> {
+        self.call.inputs.iter().map(|part| part.name.as_str()).collect()
+    }
+
+    /// What the outputs are called: `out`, `out.1`.
+    pub fn output_names(&self) -> Vec<&'a str> {
+        self.call.outputs.iter().map(|part| part.name.as_str()).collect()
     }
 
     /// What the module was given. Keeping it costs nothing: the backward pass needs it anyway.
@@ -321,8 +334,8 @@ impl<'a> BackwardCall<'a> {
 impl std::fmt::Debug for BackwardCall<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BackwardCall")
-            .field("path", &self.path())
-            .field("call", &self.call())
+            .field("path", &self.call.name)
+            .field("call", &self.call.number)
             .finish_non_exhaustive()
     }
 }

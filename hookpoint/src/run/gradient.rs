@@ -85,6 +85,7 @@ pub(super) type Calls = FastMap<(u32, NodeId, usize), Call>;
 
 pub(super) struct Call {
     pub name: Arc<str>,
+    pub kind: Kind,
     pub type_name: &'static str,
     pub number: usize,
     pub step: Option<Step>,
@@ -96,6 +97,8 @@ pub(super) struct Call {
 /// An input or output of such a call.
 pub(super) struct Part {
     pub key: PointKey,
+    /// What it is called: `in`, `in.1`, `out`.
+    pub name: String,
     pub value: Tensor,
     pub grad: Option<Tensor>,
 }
@@ -123,6 +126,10 @@ impl Call {
 impl RunState<'_> {
     /// Has the gradient of a value noted when the backward pass comes by.
     pub(super) fn want_gradient(&self, wanted: &Wanted<'_>, value: &Tensor) -> Result<Tapped> {
+        // Hooks that stay on a model are there in other runs, too.
+        if !self.differentiates() {
+            return Ok(Tapped::Nothing);
+        }
         let Wanted { asked, type_name, key, call } = *wanted;
         let request = self.requests.get(asked.request as usize);
         let whole_call = request.filter(|request| matches!(request.action, Action::HookBackward(_)));
@@ -187,8 +194,13 @@ impl RunState<'_> {
     fn note_part(&self, wanted: &Wanted<'_>, number: usize, value: &Tensor) {
         let mut calls = self.gradients.calls.borrow_mut();
         let order = calls.len();
-        let call = calls.entry((wanted.asked.request, wanted.key.node, number)).or_insert_with(|| Call {
-            name: self.tree.name(wanted.key.node),
+        let node = wanted.key.node;
+        let path = self.tree.name(node);
+        let of_path = wanted.asked.name.strip_prefix(&*path).and_then(|rest| rest.strip_prefix(':'));
+        let name = of_path.unwrap_or("out").to_string();
+        let call = calls.entry((wanted.asked.request, node, number)).or_insert_with(|| Call {
+            name: path,
+            kind: self.tree.node(node).map_or(Kind::Module, |node| node.kind),
             type_name: wanted.type_name,
             number,
             step: self.step(),
@@ -196,7 +208,7 @@ impl RunState<'_> {
             outputs: Vec::new(),
             order,
         });
-        let part = Part { key: wanted.key, value: value.detach(), grad: None };
+        let part = Part { key: wanted.key, name, value: value.detach(), grad: None };
         match wanted.key.slot {
             Slot32::Input(_) => call.inputs.push(part),
             Slot32::Result | Slot32::Binding(_) => call.outputs.push(part),

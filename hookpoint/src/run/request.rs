@@ -15,7 +15,7 @@ use crate::value::AnyValue;
 pub(crate) type HookFn<'a> = Rc<dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a>;
 
 /// A hook that sees the gradients of a whole call, as it is kept.
-pub(crate) type BackwardHookFn<'a> = Rc<dyn Fn(&BackwardCall<'_>) -> Result<()> + 'a>;
+pub(crate) type BackwardHookFn<'a> = Rc<dyn Fn(&HookCtx<'_>, &BackwardCall<'_>) -> Result<()> + 'a>;
 
 /// One thing to be done at the points that a pattern selects.
 #[derive(Clone)]
