@@ -264,7 +264,7 @@ pub enum ErrorKind {
         dtype: String,
     },
     /// The gradient came to something that has no backward, beyond which it is wanted.
-    #[error("the gradient cannot pass {}, so that what lies before would get a wrong one or none\n  ask for gradients behind it only, or use a differentiable form of it in the model", and_list(operations))]
+    #[error("the gradient cannot pass {}, so that what lies before would get a wrong one or none\n  ask for gradients behind it only, use a differentiable form of it in the model, or say `.allow_barriers()` if gradients may lack what comes this way", and_list(operations))]
     GradientLost {
         /// What the gradient cannot pass.
         operations: Vec<String>,

@@ -66,6 +66,7 @@ pub struct Plan<'a, M, H = &'a Hooked<M>> {
     tree: Arc<Tree>,
     requests: Vec<Request<'a>>,
     allow_unfired: bool,
+    allow_barriers: bool,
     prepared: RefCell<Option<Rc<Prepared<'a>>>>,
     of: std::marker::PhantomData<&'a M>,
 }
@@ -100,7 +101,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     pub(crate) fn new(hooked: H) -> Self {
         let tree = hooked.tree();
         let (requests, prepared, of) = (Vec::new(), RefCell::default(), std::marker::PhantomData);
-        Self { hooked, tree, requests, allow_unfired: false, prepared, of }
+        Self { hooked, tree, requests, allow_unfired: false, allow_barriers: false, prepared, of }
     }
 
     pub(crate) fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {

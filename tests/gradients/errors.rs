@@ -225,3 +225,69 @@ fn a_cache_without_gradients() -> Test {
     assert!(matches!(error.kind(), ErrorKind::MissingKey { nearest, .. } if *nearest == ["up"]), "{error}");
     Ok(())
 }
+
+#[derive(AutoHook)]
+struct Reads {
+    first: Linear,
+    last: Linear,
+}
+
+#[auto_hook]
+impl Module for Reads {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = self.first.forward(x)?;
+        let weights = x.to_vec2::<f64>()?;
+        let scale = weights[0][0];
+        self.last.forward(&(x * scale)?)
+    }
+}
+
+#[test]
+fn a_model_that_reads_numbers_and_goes_on_with_them() -> Test {
+    let model = Hooked::new(Reads { first: linear(1, 4, 4), last: linear(2, 4, 4) });
+    let loss = |m: &Reads| loss_of(&m.forward(&wave(6, &[2, 4]))?);
+    let error = model.plan().cache_grad("first")?.backward(loss).unwrap_err();
+    let ErrorKind::GradientLost { operations } = error.kind() else { panic!("{error}") };
+    assert!(operations[0].starts_with("`to_vec2` at ") && operations[0].contains("errors.rs:"), "{error}");
+    assert!(error.to_string().contains(".allow_barriers()"), "{error}");
+    // Behind it all is well, and what is left of a gradient can be had by those who know.
+    model.plan().cache_grad("last:in")?.backward(loss)?;
+    let run = model.plan().allow_barriers().cache_grad("first")?.backward(loss)?;
+    assert_eq!(run.grads["first"].dims(), [2, 4]);
+    Ok(())
+}
+
+#[derive(Clone, HookValue)]
+struct Pair {
+    a: Tensor,
+    b: Tensor,
+}
+
+/// Not annotated, and without a gradient for one of its arguments.
+fn product(pair: &Pair) -> Result<Tensor> {
+    pair.a.mul(&pair.b.detach())
+}
+
+#[derive(AutoHook)]
+struct Pairs {
+    first: Linear,
+}
+
+#[auto_hook]
+impl Module for Pairs {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = self.first.forward(x)?;
+        let pair = Pair { a: y.clone(), b: (y * 2.)? };
+        product(&pair)
+    }
+}
+
+#[test]
+fn a_function_that_loses_the_gradient_of_a_part_of_its_argument() -> Test {
+    let model = Hooked::new(Pairs { first: linear(1, 4, 4) });
+    let loss = |m: &Pairs| loss_of(&m.forward(&wave(6, &[2, 4]))?);
+    let error = model.plan().cache_grad("first")?.backward(loss).unwrap_err();
+    let ErrorKind::GradientLost { operations } = error.kind() else { panic!("{error}") };
+    assert!(operations[0].starts_with("`product` at "), "{error}");
+    Ok(())
+}

@@ -192,7 +192,8 @@ fn compare(points: &[Pattern], run: &mut dyn FnMut(Ask<'_>) -> Result<Answer>) -
             },
         }
     };
-    if found.loss.to_bits() != scanned.loss.to_bits() {
+    // A value that was a repetition of a smaller one is laid out, and sums of it may differ in the last bits.
+    if (found.loss - scanned.loss).abs() > 1e-5 * (1. + scanned.loss.abs()) {
         return Err(Error::msg(format!(
             "a run gives {}, and {} with a backward pass: the model does not give the same for the same input\n  \
              clear what it keeps from run to run at the beginning of the closure",

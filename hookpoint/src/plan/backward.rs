@@ -11,7 +11,9 @@ use crate::cache::ActivationCache;
 use crate::error::{ErrorKind, Result};
 use crate::hooked::{Access, Hooked};
 use crate::raw::{current, ErasedMut};
-use crate::run::{Action, BackwardCall, BackwardPass, CacheOptions, Finished, HookCtx, Mode, Request};
+use crate::run::{
+    Action, Allows, BackwardCall, BackwardPass, CacheOptions, Finished, HookCtx, Mode, Request,
+};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, FastMap};
 use crate::value::DynamicOps;
@@ -150,6 +152,21 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Ok(self)
     }
 
+    /// Lets gradients end where they cannot pass: at a layer or an operation without a backward, and where the
+    /// model reads numbers out of a tensor. Without this they are an error where a gradient is wanted of what
+    /// comes before, since that gradient lacks what would have come this way.
+    ///
+    /// A `detach` in the model needs no such leave: it says that the gradient is to end there. Only a gradient
+    /// that is lost altogether is an error then.
+    pub fn allow_barriers(mut self) -> Self {
+        self.allow_barriers = true;
+        self
+    }
+
+    fn allows(&self) -> Allows {
+        Allows { unreached: self.allow_unfired, barriers: self.allow_barriers }
+    }
+
     /// Runs the model and differentiates what the closure returns: one number, computed from what the
     /// model gives.
     ///
@@ -187,7 +204,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     {
         let (prepared, finished) =
             self.go(Mode::Differentiate, || with_loss(f(self.hooked.model()), loss))?;
-        differentiated(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        differentiated(&prepared.asked(&self.tree, &self.requests), self.allows(), finished)
     }
 }
 
@@ -209,7 +226,7 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         let (prepared, finished) = self.go_mut(Mode::Differentiate, |model| with_loss(f(model), loss))?;
-        differentiated(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        differentiated(&prepared.asked(&self.tree, &self.requests), self.allows(), finished)
     }
 }
 
@@ -226,14 +243,14 @@ where
 
 fn differentiated<T>(
     asked: &Asked<'_>,
-    allow_unfired: bool,
+    allows: Allows,
     (result, mut finished): (Option<(T, Tensor)>, Finished),
 ) -> Result<GradRun<T>> {
     let gradients = std::mem::take(&mut finished.gradients);
     gradients.check_floats(asked.registered, &finished.fired)?;
-    let run = finished_run(asked, allow_unfired, (result, finished))?;
+    let run = finished_run(asked, allows.unreached, (result, finished))?;
     let Run { output: (mut output, loss), cache, requests, fired, skipped } = run;
-    let found = BackwardPass::new(asked.requests, asked.registered, gradients).run(&loss, allow_unfired)?;
+    let found = BackwardPass::new(asked.requests, asked.registered, gradients).run(&loss, allows)?;
     detach_inside(&mut output);
     let cache = cache.detached().with_grads(found.grads.clone());
     let (grads, variables) = (found.grads, found.variables);

@@ -29,6 +29,15 @@ pub(crate) struct BackwardPass<'p> {
     seen: RefCell<Vec<Arc<str>>>,
 }
 
+/// What a plan lets pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allows {
+    /// Points that the loss does not depend on.
+    pub unreached: bool,
+    /// Operations that no gradient can pass, though it is wanted of what comes before.
+    pub barriers: bool,
+}
+
 /// What a backward pass has found.
 pub(crate) struct Found {
     /// What was wanted, in the order of the forward pass.
@@ -50,13 +59,15 @@ impl<'p> BackwardPass<'p> {
         }
     }
 
-    /// Differentiates the loss. Points that it does not depend on are an error, unless they may be.
-    pub fn run(self, loss: &Tensor, allow_unreached: bool) -> Result<Found> {
+    /// Differentiates the loss.
+    pub fn run(self, loss: &Tensor, allows: Allows) -> Result<Found> {
         self.check(loss)?;
         let mut store = with_pass(&self, || loss.backward()).map_err(no_backward)?;
         let unseen = self.see_incomplete_calls()?;
-        self.check_barriers()?;
-        if !allow_unreached {
+        if !allows.barriers {
+            self.check_barriers()?;
+        }
+        if !allows.unreached {
             self.check_reached(unseen)?;
         }
         let nodes = loss.sorted_nodes();
@@ -208,12 +219,16 @@ impl<'p> BackwardPass<'p> {
     fn check_barriers(&self) -> Result<()> {
         let taps = self.gradients.taps.borrow();
         let reached = taps.iter().zip(&self.arrived).filter(|(_, arrived)| arrived.get());
-        let operations: Vec<String> = reached
-            .filter_map(|(tap, _)| match tap {
-                Tapping::Barrier(operation) => Some(operation.clone()),
-                Tapping::Point(_) => None,
-            })
-            .collect();
+        let barriers = reached.filter_map(|(tap, _)| match tap {
+            Tapping::Barrier(operation) => Some(operation.clone()),
+            Tapping::Point(_) => None,
+        });
+        let mut operations: Vec<String> = Vec::new();
+        for operation in barriers.chain(self.gradients.reads.borrow().iter().cloned()) {
+            if !operations.contains(&operation) {
+                operations.push(operation);
+            }
+        }
         if operations.is_empty() {
             return Ok(());
         }

@@ -27,6 +27,8 @@ pub(crate) struct Gradients {
     /// Where the gradient of something that is not a float was wanted, by request.
     pub(super) not_floats: RefCell<Vec<(u32, Arc<str>, DType)>>,
     pub(super) calls: RefCell<Calls>,
+    /// Where the model has read numbers that a gradient is wanted of.
+    pub(super) reads: RefCell<Vec<String>>,
     /// How often each module was called, and which call the last one of a foreign module was.
     entered: RefCell<FastMap<NodeId, usize>>,
     leaf: Cell<usize>,
@@ -254,6 +256,13 @@ impl Gradients {
         let root = Var::zeros((), DType::F32, like.device())?;
         roots.push(root.clone());
         Ok(root)
+    }
+
+    pub(super) fn note_read(&self, place: String) {
+        let mut reads = self.reads.borrow_mut();
+        if !reads.contains(&place) {
+            reads.push(place);
+        }
     }
 
     /// Is this a variable of the run's own?

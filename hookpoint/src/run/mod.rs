@@ -39,7 +39,7 @@ use std::sync::Arc;
 use candle_core::{Tensor, TensorId};
 
 pub use backward::BackwardCall;
-pub(crate) use backward::BackwardPass;
+pub(crate) use backward::{Allows, BackwardPass};
 pub use call::{before_call, Before, CallSite, CallToken};
 pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};

@@ -97,10 +97,15 @@ fn read(value: Erased<'_>) -> Operand {
     }
 }
 
+fn each_tensor_of(value: Erased<'_>, f: &mut dyn FnMut(&Tensor)) {
+    // What cannot be looked at holds nothing that was seen.
+    let _ = super::together::look(&value, &mut |_, _, tensor| f(tensor));
+}
+
 /// Methods of a tensor whose result has nothing to do with its numbers.
 const CONSTANT: [&str; 4] = ["zeros_like", "ones_like", "rand_like", "randn_like"];
 
-/// Methods that take numbers out of the graph because the model says so.
+/// Methods that take numbers out of the graph. The first says that this is meant.
 const STOPS: [&str; 6] = ["detach", "to_vec0", "to_vec1", "to_vec2", "to_vec3", "to_scalar"];
 
 /// Methods that write into a tensor, of which candle knows no gradient.
@@ -122,7 +127,13 @@ impl RunState<'_> {
         self.begin();
         let mut given = Given::default();
         for (number, _, operand) in operands {
-            given.put(*number, read(*operand));
+            match read(*operand) {
+                // A struct of tensors, or a list.
+                Operand::Unknown => each_tensor_of(*operand, &mut |tensor| {
+                    given.put(*number, Operand::Tensor(tensor.clone()));
+                }),
+                operand => given.put(*number, operand),
+            }
         }
         let receiver =
             operands.iter().find(|(number, ..)| *number == 0).map(|(_, _, operand)| operand.address());
@@ -182,6 +193,11 @@ impl RunState<'_> {
             return Err(crate::error::ErrorKind::GradientLost { operations }.into());
         }
         self.note_lost(operation.described());
+        // Numbers may come back, and nobody can follow them.
+        if operation.site.name != "detach" && given.tracked().any(|tensor| self.wants_gradient_of(tensor)) {
+            self.gradients
+                .note_read(format!("{}, which takes numbers out of the graph", operation.described()));
+        }
         Ok(())
     }
 
