@@ -140,7 +140,7 @@ fn hooked<O: 'static>(
 ) -> Result<Given> {
     let output = if active() {
         match before_call(site, layer, inputs) {
-            Before::Done(output) => output,
+            Before::Done(output) | Before::Made(output) => output,
             Before::Call(token) => token.after(call()),
         }
     } else {

@@ -87,11 +87,11 @@ impl RunState<'_> {
         if tracked || !floats || !inputs.iter().any(|input| self.gradients.is_upstream_of(input)) {
             return Ok(());
         }
-        self.barrier(&self.described(node), ops, result)
+        self.barrier(&self.shown(node), ops, result)
     }
 
     /// A module by its path and its type.
-    pub(super) fn described(&self, node: NodeId) -> String {
+    pub(super) fn shown(&self, node: NodeId) -> String {
         let type_name = self.tree.node(node).map_or("", |node| node.type_name);
         format!("`{}`, a `{}`", self.tree.name(node), short(type_name))
     }

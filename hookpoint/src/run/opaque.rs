@@ -49,7 +49,7 @@ impl RunState<'_> {
         if output.dtype().is_float() && self.tree.compare_once(node) && !agrees(input, forward)? {
             let reason = "whose gradient does not agree with finite differences (candle has wrong \
                           gradients for some operations; annotate the type, or use `hookpoint::diff` in it)";
-            let operations = vec![format!("{}, {reason}", self.described(node))];
+            let operations = vec![format!("{}, {reason}", self.shown(node))];
             return Err(ErrorKind::GradientLost { operations }.into());
         }
         Ok(Some(Ok(output)))
