@@ -188,6 +188,7 @@
 // The macros name this crate as its users do, and layers of its own are annotated.
 extern crate self as hookpoint;
 
+pub mod ablate;
 pub mod attribution;
 pub mod diff;
 pub mod error;
@@ -200,10 +201,12 @@ mod check;
 mod device;
 mod hooked;
 mod manager;
+mod patching;
 mod plan;
 mod raw;
 mod run;
 mod select;
+mod steer;
 mod tracker;
 mod tree;
 mod value;
@@ -225,10 +228,12 @@ pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use manager::{
     HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, NewHook,
 };
+pub use patching::{Effect, Patching};
 pub use pattern::{Index, Pattern};
 pub use plan::{GradRun, Plan, Run};
 pub use run::{wanted, with_step, BackwardCall, CacheOptions, CallView, HookCtx, Step, Steps};
 pub use select::IntoPatterns;
+pub use steer::SteeringVector;
 pub use tracker::{Keep, Over, Stats, Tracker};
 pub use tree::{
     hooked_methods, hooked_types, AutoHook, HookDict, HookEntry, ImplInfo, Kind, MethodInfo, Owner, TypeInfo,
