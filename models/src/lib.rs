@@ -26,13 +26,15 @@
 //! | [`gpt2`] | GPT-2, from any Hugging Face checkpoint, with generation |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
-//! [`bundled`] lists them all, for tests.
+//! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads.
+//! [`bundled`] lists all models, for tests.
 //!
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint. With `hub`, models
 //! can be loaded by their name on the Hugging Face hub.
 
 pub mod autoencoder;
 pub mod gpt2;
+pub mod lens;
 
 mod bundled;
 mod init;

@@ -70,6 +70,7 @@ mod config;
 mod generate;
 #[cfg(feature = "hub")]
 mod hub;
+mod lens;
 mod load;
 mod model;
 mod past;
