@@ -9,13 +9,13 @@ fn ids() -> Tensor {
 }
 
 #[test]
-fn a_lens_is_a_table_of_stages_and_positions() -> Test {
+fn a_lens_is_a_table_of_stages_below_the_prompt() -> Test {
     let model = Hooked::new(model("base"));
     let lens = LogitLens::of(&model, &ids())?;
     let text = lens.to_string();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 1 + 3, "{text}");
-    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"]);
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["3", "14", "3", "14"]);
     assert!(lines[3].starts_with("final_post  "), "{text}");
     let (best, probability) = lens.top("final_post", 0, -1, 1)?[0];
     assert!(lines[3].ends_with(&format!("{best} {:.0}%", probability * 100.)), "{text}");

@@ -200,6 +200,14 @@ impl Projection {
         Ok(Self { direction: norm.before(&behind)?, scale: norm.scale(&resid)?, bias })
     }
 
+    /// The rows of a weight, `[row, d_model]`, along the direction: `[batch, pos, row]`, before the scale.
+    fn of_rows(&self, weight: &Tensor) -> Result<Tensor> {
+        let (batch, pos, width) = self.direction.dims3()?;
+        // With one matrix for all rows of the batch the weight is not copied for each of them.
+        let flat = self.direction.reshape((batch * pos, width))?;
+        Ok(flat.matmul(&weight.t()?)?.reshape((batch, pos, ()))?)
+    }
+
     /// `written` is `[batch, pos, d_model]` or broadcasts to it; the result `[batch, pos]`.
     fn of_written(&self, written: &Tensor) -> Result<Tensor> {
         let along = self.direction.broadcast_mul(&written.to_dtype(DType::F32)?)?.sum_keepdim(D::Minus1)?;
@@ -251,7 +259,7 @@ impl<M: Transformer> Parts<'_, M> {
             let neurons =
                 self.cache.try_get(&self.model.point(Site::Neurons, layer))?.to_dtype(DType::F32)?;
             let weight = self.model.mlp_output(layer)?.weight.to_dtype(DType::F32)?;
-            let per_neuron = self.projection.direction.broadcast_matmul(&weight.t()?)?;
+            let per_neuron = self.projection.of_rows(&weight)?;
             let added = (neurons * per_neuron)?.broadcast_div(&self.projection.scale)?;
             let count = added.dim(2)?;
             for first in (0..count).step_by(group) {

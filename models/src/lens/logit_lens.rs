@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use candle_core::{DType, Tensor, D};
+use candle_core::{DType, Device, Tensor, D};
 use candle_nn::ops::softmax;
 use hookpoint::{Error, Hooked, Result};
 
@@ -13,7 +13,8 @@ use super::transformer::{Site, Transformer};
 /// unembedding.
 ///
 /// Stages are called as in TransformerLens: `0_pre` before the first block, `final_post` behind the last,
-/// which gives the model's own logits. Shown as a table of the most likely token at each stage and position.
+/// which gives the model's own logits. Shown as a table: the tokens of the prompt, and below each what comes
+/// next, at every stage.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
@@ -38,6 +39,8 @@ use super::transformer::{Site, Transformer};
 #[derive(Clone, Debug)]
 pub struct LogitLens {
     labels: Vec<String>,
+    /// What the model was given, by row.
+    ids: Vec<Vec<u32>>,
     /// `[stage, batch, pos, vocab]`, in f32.
     logits: Tensor,
 }
@@ -64,18 +67,19 @@ impl LogitLens {
         let points: Vec<&str> = stages.iter().map(|(_, point)| point.as_str()).collect();
         let cache = model.plan().cache(points.as_slice())?.collect(|m| m.logits(ids))?;
         let (norm, unembedding) = (model.final_norm()?, model.unembedding()?);
-        let weight = unembedding.weight.to_dtype(DType::F32)?;
-        let mut logits = Vec::with_capacity(points.len());
-        for point in points {
-            let resid = norm.apply(cache.try_get(point)?)?;
-            let read = resid.broadcast_matmul(&weight)?;
-            logits.push(match &unembedding.bias {
-                Some(bias) => read.broadcast_add(&bias.to_dtype(DType::F32)?)?,
-                None => read,
-            });
+        let resids = points.iter().map(|point| Ok(norm.apply(cache.try_get(point)?)?));
+        let resids = Tensor::stack(&resids.collect::<Result<Vec<_>>>()?, 0)?;
+        let (depth, batch, pos, width) = resids.dims4()?;
+        // One large product: the unembedding is much larger than what is multiplied with it.
+        let flat = resids.reshape((depth * batch * pos, width))?;
+        let mut logits = flat.matmul(&unembedding.weight.to_dtype(DType::F32)?)?;
+        if let Some(bias) = &unembedding.bias {
+            logits = logits.broadcast_add(&bias.to_dtype(DType::F32)?)?;
         }
+        let logits = logits.reshape((depth, batch, pos, ()))?;
         let labels = stages.into_iter().map(|(label, _)| label).collect();
-        Ok(Self { labels, logits: Tensor::stack(&logits, 0)? })
+        let ids = ids.to_device(&Device::Cpu)?.to_dtype(DType::U32)?.to_vec2()?;
+        Ok(Self { labels, ids, logits })
     }
 
     /// What the stages are called, first to last.
@@ -159,9 +163,12 @@ impl Table<'_> {
         let all = numbered(self.lens.softmax_at(stage, row, pos as isize)?);
         let best = all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
         let (token, probability) = best.unwrap_or_default();
-        // Tokens may be line breaks and the like.
-        let text: String = (self.text)(token).escape_debug().to_string();
-        Ok(format!("{text} {:.0}%", probability * 100.))
+        Ok(format!("{} {:.0}%", self.token(token), probability * 100.))
+    }
+
+    /// Tokens may be line breaks and the like.
+    fn token(&self, token: u32) -> String {
+        (self.text)(token).escape_debug().to_string()
     }
 }
 
@@ -174,7 +181,9 @@ impl fmt::Display for Table<'_> {
             for pos in 0..positions {
                 let cells = (0..stages).map(|stage| self.cell(stage, row, pos));
                 let cells = cells.collect::<Result<Vec<_>>>().map_err(|_| fmt::Error)?;
-                columns.push(std::iter::once(pos.to_string()).chain(cells).collect());
+                let given =
+                    self.lens.ids.get(row).and_then(|ids| ids.get(pos)).map(|token| self.token(*token));
+                columns.push(given.into_iter().chain(cells).collect());
             }
             let widths: Vec<usize> = columns
                 .iter()
