@@ -17,6 +17,9 @@ mod parity;
 /// The parts of a logit add up to it, whatever the target.
 mod sums;
 
+/// A transformer of another kind, with names of its own.
+mod other;
+
 /// Ablation, steering vectors, activation patching.
 mod changes;
 

@@ -43,11 +43,14 @@ pub trait Transformer: AutoHook {
     /// From the residual stream to logits: weight `[d_model, vocab]`, bias `[vocab]`.
     fn unembedding(&self) -> candle_core::Result<Output>;
 
-    /// What is added to the results of a layer's heads to make `attn_out`: `[d_model]`.
-    fn attn_bias(&self, layer: usize) -> candle_core::Result<Option<Tensor>>;
-
     /// From the neurons of a layer to `mlp_out`: weight `[d_mlp, d_model]`, bias `[d_model]`.
     fn mlp_output(&self, layer: usize) -> candle_core::Result<Output>;
+
+    /// What is added to the results of a layer's heads to make `attn_out`: `[d_model]`, or nothing.
+    fn attn_bias(&self, layer: usize) -> candle_core::Result<Option<Tensor>> {
+        let _ = layer;
+        Ok(None)
+    }
 
     /// What the residual stream begins with: labels and points, which add up to it.
     fn embeddings(&self) -> Vec<(&'static str, String)> {
