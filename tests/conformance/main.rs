@@ -23,19 +23,35 @@ use build::Build;
 use generate::Workspace;
 
 /// Models of many kinds whose gradients are compared, none of which takes long.
-const DIFFERENTIATED: [&str; 12] = [
+const DIFFERENTIATED: [&str; 28] = [
     "llama",
+    "granite",
     "mistral",
     "qwen2",
     "gemma",
+    "gemma2",
     "phi",
+    "phi3",
     "falcon",
+    "starcoder2",
+    "olmo",
+    "chatglm",
+    "deepseek2",
+    "mamba",
+    "lfm2",
     "bert",
     "distilbert",
     "modernbert",
+    "xlm_roberta",
     "t5",
+    "marian",
+    "clip",
     "vit",
     "dinov2",
+    "whisper",
+    "encodec",
+    "dac",
+    "stable_diffusion_vae",
 ];
 
 /// The two copies, written once for all tests.

@@ -12,7 +12,7 @@ impl Attention {
             &*self,
         );
         if __entered.wants_preview() {
-            __entered.preview(&[(0u32, ::hookpoint::__private::Erased::of(&x))]);
+            __entered.preview(&[(0u32, ::hookpoint::__private::Erased::of(&*x))]);
         }
         let mut __slot0 = ::hookpoint::__private::Slot::new();
         let x = __entered.by_ref(0u32, x, &mut __slot0);
