@@ -46,6 +46,7 @@ pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;
 use operand::Use;
 pub use operand::{bound, uses, Uses};
+use operation::Filled;
 pub use operation::{OpKind, OpSite};
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
 pub use request::CacheOptions;
@@ -100,8 +101,8 @@ pub(crate) struct RunState<'p> {
     begun: Cell<usize>,
     /// What was found to be without a gradient.
     barred: RefCell<Vec<TensorId>>,
-    /// Caches of keys and values that something tracked was put into.
-    filled: RefCell<Vec<usize>>,
+    /// What caches of keys and values have given.
+    filled: RefCell<Vec<Filled>>,
     error: RefCell<Option<Error>>,
     ended: Cell<bool>,
 }

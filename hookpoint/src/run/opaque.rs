@@ -76,8 +76,9 @@ fn agrees(input: &Tensor, forward: Forward<'_>) -> Result<bool> {
         (_, true) => (5e-2, 2e-1),
         _ => (2e-3, 3e-2),
     };
-    // A kink in the way of one direction is not in the way of the other.
-    for (seed, step) in [(1, step), (2, step / 4.)] {
+    // A kink in the way of one direction is not in the way of another; what is rounded to half precision
+    // inside changes in steps.
+    for (seed, step, tolerance) in [(1, step, tolerance), (2, step / 4., tolerance), (3, 5e-2, 1e-1)] {
         match ratio(input, forward, seed, step)? {
             Some(ratio) if (ratio - 1.).abs() <= tolerance => return Ok(true),
             None => return Ok(true),

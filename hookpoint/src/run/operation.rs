@@ -10,9 +10,10 @@ use std::cell::{Cell, RefCell};
 use candle_core::{Tensor, D};
 
 use super::RunState;
-use crate::diff::{rule, Given, Operand};
+use crate::diff::{rule, tail_rule, Given, Operand};
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
+use crate::tree::NodeId;
 use crate::value::DynamicOps;
 
 /// Where an operation stands in the source, and what it is called there.
@@ -45,8 +46,6 @@ pub enum OpKind {
 pub(super) struct Operation {
     site: &'static OpSite,
     given: RefCell<Given>,
-    /// Where the receiver is that is not a tensor.
-    receiver: Option<usize>,
     /// How much instrumented code had been begun when the last operand was there.
     begun: Cell<usize>,
     function: Cell<Option<TypeId>>,
@@ -64,6 +63,20 @@ impl Operation {
 
     fn described(&self) -> String {
         format!("`{}` at {}:{}", self.site.name, self.site.file, self.site.line)
+    }
+}
+
+/// What a cache of keys and values has given in this run.
+pub(super) struct Filled {
+    /// Whose code has asked it, and where.
+    at: (Option<NodeId>, u32),
+    keys: Tensor,
+    values: Tensor,
+}
+
+impl Filled {
+    fn tensors(&self) -> (Tensor, Tensor) {
+        (self.keys.clone(), self.values.clone())
     }
 }
 
@@ -135,12 +148,9 @@ impl RunState<'_> {
                 operand => given.put(*number, operand),
             }
         }
-        let receiver =
-            operands.iter().find(|(number, ..)| *number == 0).map(|(_, _, operand)| operand.address());
         Operation {
             site,
             given: RefCell::new(given),
-            receiver: receiver.filter(|_| site.kind == OpKind::Method),
             begun: Cell::new(self.begun.get()),
             function: Cell::new(None),
         }
@@ -160,7 +170,9 @@ impl RunState<'_> {
         let name = operation.site.name;
         // What is called on something that could not be seen may be wrong all the same.
         let unseen = operation.site.kind == OpKind::Method && !given.has(0) && rule::is_wrong(name);
-        if given.tracked().next().is_none() && !unseen {
+        // What a cache gives may have a gradient from before.
+        let may_append = name == "append" && !self.filled.borrow().is_empty();
+        if given.tracked().next().is_none() && !unseen && !may_append {
             return Ok(());
         }
         if STOPS.contains(&name) || IN_PLACE.contains(&name) {
@@ -202,7 +214,7 @@ impl RunState<'_> {
     }
 
     /// Caches of keys and values copy what they are given, and give back all they have: what was given
-    /// comes last.
+    /// comes last, after what the same cache gave before in this run, or what it held before that.
     fn appended(&self, operation: &Operation, given: &Given, mut result: ErasedMut<'_>) -> Result<bool> {
         let Some(Ok((keys, values))) = result.get_mut::<candle_core::Result<(Tensor, Tensor)>>() else {
             return Ok(false);
@@ -211,19 +223,19 @@ impl RunState<'_> {
         if keys.track_op() || values.track_op() {
             return Ok(false);
         }
-        let receiver = operation.receiver.unwrap_or_default();
-        let mut filled = self.filled.borrow_mut();
-        let before = filled.contains(&receiver) && keys.dims() != key.dims();
-        if before {
-            // What it holds from before in this run has a gradient too, which nobody knows any more.
-            return Ok(false);
-        }
-        let (Some(new_keys), Some(new_values)) =
-            (crate::diff::tail_rule(key, keys)?, crate::diff::tail_rule(value, values)?)
-        else {
-            return Ok(false);
+        let at = (self.caller(), operation.site.line);
+        let before = self.filled.borrow().iter().rev().find(|filled| filled.at == at).map(Filled::tensors);
+        let (before_keys, before_values) = before.unzip();
+        let new_keys = tail_rule(before_keys.as_ref(), key, keys)?;
+        let new_values = tail_rule(before_values.as_ref(), value, values)?;
+        let (Some(new_keys), Some(new_values)) = (new_keys, new_values) else {
+            let held = before_keys.iter().chain(&before_values).any(|held| self.wants_gradient_of(held));
+            return match DynamicOps::for_type(result.type_id()).filter(|_| held) {
+                Some(ops) => self.barrier(&operation.described(), ops, result).map(|()| true),
+                None => Ok(false),
+            };
         };
-        filled.push(receiver);
+        self.filled.borrow_mut().push(Filled { at, keys: new_keys.clone(), values: new_values.clone() });
         (*keys, *values) = (new_keys, new_values);
         Ok(true)
     }
