@@ -168,6 +168,7 @@ plain!(
 );
 plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
 plain!(candle_nn::Activation, candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ops::Identity);
+plain!(candle_nn::attention::AttnMask);
 plain!(candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d, candle_nn::LSTM, candle_nn::GRU);
 plain!(candle_core::quantized::QMatMul);
 

@@ -112,6 +112,13 @@ impl Any {
                 buffer.slice_set(&x, 0, 0)?;
                 Ok(buffer)
             }
+            "flash" | "flash causal" => {
+                use candle_nn::attention::{flash_attn, AttnMask};
+                let (q, k) = (x.reshape((1, 3, 2, 4))?.to_dtype(DType::F32)?, x.reshape((1, 3, 2, 4))?);
+                let k = k.to_dtype(DType::F32)?;
+                let mask = if self.what == "flash" { AttnMask::None } else { AttnMask::causal() };
+                flash_attn::<f32>(&q, &k, &(&k * 0.5)?, 0.3, mask, None, None)
+            }
             "norm" => rms_norm(&x.to_dtype(DType::F32)?, &self.b.to_dtype(DType::F32)?, 1e-3),
             other => panic!("{other}"),
         }
@@ -261,6 +268,23 @@ fn a_function_that_is_handed_literals() {
     let var = candle_core::Var::from_tensor(&x).unwrap();
     let y = hookpoint::diff::rms_norm(&var, &b, 1e-3).unwrap().narrow(1, 0, 2).unwrap().sum_all().unwrap();
     close(&run.grads[":x.1"], y.backward().unwrap().get(&var).unwrap(), 1e-4);
+}
+
+/// Candle's attention on the CPU knows single precision only.
+#[test]
+fn attention_on_the_cpu() {
+    for (what, causal) in [("flash", false), ("flash causal", true)] {
+        let (model, x) = (any(what), randn(&[6, 4]));
+        let plan = model.plan().cache_grad(":x.1").unwrap().cache("").unwrap();
+        let run = plan.backward(|m| m.forward(&x)?.sqr()?.sum_all()).unwrap();
+        let var = candle_core::Var::from_tensor(&x).unwrap();
+        let q = var.reshape((1, 3, 2, 4)).unwrap().transpose(1, 2).unwrap();
+        let v = (&q * 0.5).unwrap();
+        let y = hookpoint::diff::sdpa(&q, &q, &v, None, causal, 0.3, 1.).unwrap();
+        close(&run.cache[""], &y, 1e-5);
+        let grads = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+        close(&run.grads[":x.1"], grads.get(&var).unwrap(), 1e-4);
+    }
 }
 
 /// Layers, as they are called.

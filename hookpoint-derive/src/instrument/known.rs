@@ -72,7 +72,17 @@ pub fn is_known_method(name: &str) -> bool {
 }
 
 fn is_known_function(name: &str) -> bool {
-    matches!(name, "layer_norm" | "rms_norm" | "rope" | "rope_i" | "rope_thd" | "sdpa" | "softmax_last_dim")
+    matches!(
+        name,
+        "flash_attn"
+            | "layer_norm"
+            | "rms_norm"
+            | "rope"
+            | "rope_i"
+            | "rope_thd"
+            | "sdpa"
+            | "softmax_last_dim"
+    )
 }
 
 /// What is called.

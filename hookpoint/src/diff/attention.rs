@@ -1,6 +1,7 @@
 //! Attention in one operation.
 
 use candle_core::{Result, Tensor};
+use candle_nn::attention::AttnMask;
 
 use super::node::attach_composed;
 
@@ -46,6 +47,28 @@ pub(crate) fn sdpa_rule(attention: Attention, args: [&Tensor; 3], value: Tensor)
     attach_composed("sdpa", value, args, move |args| attention.composed(args))
 }
 
+/// [`candle_nn::attention::flash_attn`], which takes `[batch, pos, head, d]` and gives
+/// `[batch, head, pos, d]`.
+pub(crate) fn flash_rule(
+    mask: &AttnMask,
+    scale: f64,
+    softcap: f64,
+    args: [&Tensor; 3],
+    value: Tensor,
+) -> Result<Tensor> {
+    let [q, k, _] = args;
+    let mask = match mask {
+        AttnMask::None => None,
+        AttnMask::Causal { kv_offset } => Some(causal_mask(q.dim(1)?, k.dim(1)?, *kv_offset, q)?),
+        AttnMask::Mask(mask) => Some(mask.detach()),
+    };
+    let attention = Attention { mask, causal: false, scale, softcap };
+    attach_composed("flash_attn", value, args, move |args| {
+        let [q, k, v] = args.map(|x| x.transpose(1, 2)?.contiguous());
+        attention.composed([&q?, &k?, &v?])
+    })
+}
+
 impl Attention {
     fn composed(&self, [q, k, v]: [&Tensor; 3]) -> Result<Tensor> {
         let (_, heads, pos, _) = q.dims4()?;
@@ -60,7 +83,8 @@ impl Attention {
             scores = scores.broadcast_add(mask)?;
         }
         if self.causal {
-            scores = scores.broadcast_add(&causal_mask(pos, kv_pos, &scores)?)?;
+            let offset = kv_pos.saturating_sub(pos);
+            scores = scores.broadcast_add(&causal_mask(pos, kv_pos, offset, &scores)?)?;
         }
         super::matmul(&super::softmax_last_dim(&scores)?, &v.contiguous()?)
     }
@@ -80,9 +104,9 @@ fn repeated(x: &Tensor, groups: usize) -> Result<Tensor> {
     ))
 }
 
-/// The last query sees every key, the one before all but one, and so on.
-fn causal_mask(pos: usize, kv_pos: usize, like: &Tensor) -> Result<Tensor> {
-    let seen = |row: usize, column: usize| column + pos <= row + kv_pos;
+/// Every query sees the keys up to its own, which comes after `offset` others.
+fn causal_mask(pos: usize, kv_pos: usize, offset: usize, like: &Tensor) -> Result<Tensor> {
+    let seen = |row: usize, column: usize| column <= row + offset;
     let cell = |row, column| if seen(row, column) { 0f32 } else { f32::NEG_INFINITY };
     let cells: Vec<f32> = (0..pos).flat_map(|row| (0..kv_pos).map(move |column| cell(row, column))).collect();
     Tensor::from_vec(cells, (pos, kv_pos), like.device())?.to_dtype(like.dtype())

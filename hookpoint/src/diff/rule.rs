@@ -3,10 +3,11 @@
 use std::any::TypeId;
 
 use candle_core::{Tensor, D};
+use candle_nn::attention::{flash_attn, AttnMask};
 use candle_nn::{ops, rotary_emb};
 
 use super::activation::{gelu_erf_rule, gelu_rule};
-use super::attention::{sdpa_rule, Attention};
+use super::attention::{flash_rule, sdpa_rule, Attention};
 use super::conv::{conv_rule, conv_transpose_rule, Moves};
 use super::elementwise::{binary_rule, where_rule, Binary};
 use super::norm::{norm_rule, Mean};
@@ -30,6 +31,7 @@ pub(crate) enum Operand {
     Number(f64),
     Flag(bool),
     Dim(D),
+    Mask(AttnMask),
     Unknown,
 }
 
@@ -89,6 +91,13 @@ impl Given {
     fn flag(&self, number: u8) -> Option<bool> {
         match self.at(number)? {
             Operand::Flag(flag) => Some(*flag),
+            _ => None,
+        }
+    }
+
+    fn mask(&self, number: u8) -> Option<&AttnMask> {
+        match self.at(number)? {
+            Operand::Mask(mask) => Some(mask),
             _ => None,
         }
     }
@@ -158,6 +167,9 @@ fn id<F>(_: F) -> TypeId {
 
 /// Functions have types of their own, so that another one of the same name is told apart.
 fn is_candles(name: &str, function: TypeId) -> bool {
+    if name == "flash_attn" {
+        return function == id(flash_attn::<f32>) || function == id(flash_attn::<f64>);
+    }
     function
         == match name {
             "softmax_last_dim" => id(ops::softmax_last_dim),
@@ -207,6 +219,15 @@ fn of_function(name: &str, given: &Given, value: &Tensor) -> Made {
         "rope" => some(rope_rule(Rope::Halves, x, given.tensor(1)?, given.tensor(2)?, value)),
         "rope_i" => some(rope_rule(Rope::Interleaved, x, given.tensor(1)?, given.tensor(2)?, value)),
         "rope_thd" => some(rope_rule(Rope::HalvesThd, x, given.tensor(1)?, given.tensor(2)?, value)),
+        "flash_attn" => {
+            let (mask, scale) = (given.mask(4)?, given.number(3)?);
+            let (bias, softcap) = (given.number(5)?, given.number(6)?);
+            let tracked = matches!(mask, AttnMask::Mask(mask) if mask.track_op());
+            if tracked || bias != 0. {
+                return None;
+            }
+            some(flash_rule(mask, scale, softcap, [x, given.tensor(1)?, given.tensor(2)?], value))
+        }
         "sdpa" => {
             let mask = given.optional(3)?.cloned();
             if mask.as_ref().is_some_and(Tensor::track_op) {

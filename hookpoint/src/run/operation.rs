@@ -8,6 +8,7 @@ use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 
 use candle_core::{Tensor, D};
+use candle_nn::attention::AttnMask;
 
 use super::RunState;
 use crate::diff::{rule, tail_rule, Given, Operand};
@@ -100,6 +101,12 @@ fn read(value: Erased<'_>) -> Operand {
     let number = value.get::<f64>().copied().or_else(|| value.get::<f32>().map(|number| f64::from(*number)));
     if let Some(number) = number {
         return Operand::Number(number);
+    }
+    if let Some(number) = value.get::<Option<f32>>() {
+        return Operand::Number(f64::from(number.unwrap_or(0.)));
+    }
+    if let Some(mask) = value.get::<AttnMask>() {
+        return Operand::Mask(mask.clone());
     }
     if let Some(flag) = value.get::<bool>() {
         return Operand::Flag(*flag);
