@@ -3,6 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 
 /// Numbers from a seed, the same on every machine (SplitMix64).
+#[derive(Clone, Debug)]
 pub struct Init(u64);
 
 impl Init {

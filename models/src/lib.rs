@@ -33,6 +33,7 @@
 //! can be loaded by their name on the Hugging Face hub.
 
 pub mod autoencoder;
+pub mod english;
 pub mod gpt2;
 pub mod lens;
 
