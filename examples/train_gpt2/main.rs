@@ -37,7 +37,7 @@ struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// How long to train
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 3000)]
     steps: usize,
     /// Stop after this step; `--resume` goes on
     #[arg(long)]
@@ -62,7 +62,7 @@ const LINE: usize = 50;
 
 fn config() -> Config {
     Config {
-        n_positions: 128,
+        n_positions: 64,
         n_embd: 96,
         n_layer: 3,
         n_head: 4,

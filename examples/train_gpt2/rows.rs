@@ -6,7 +6,7 @@ use hookpoint_models::english::English;
 use hookpoint_models::gpt2::Tokenizer;
 
 /// How much a word counts that does not have to follow from the words before it.
-const ORDINARY: f32 = 0.2;
+const ORDINARY: f32 = 0.1;
 /// How much a token of a repeated sequence counts.
 const REPEATED: f32 = 0.5;
 /// How much the word counts for which a sentence was made.
@@ -21,17 +21,17 @@ pub struct Batch {
     pub weights: Tensor,
 }
 
-/// A batch that the generator determines. Half of the rows repeat random tokens, the others are sentences.
+/// A batch that the generator determines: so many rows that repeat random tokens, and the others with sentences.
 pub fn batch(
     english: &mut English,
     tokenizer: &Tokenizer,
-    (rows, length): (usize, usize),
+    (repeating, rows, length): (usize, usize, usize),
     device: &Device,
 ) -> Result<Batch> {
     let mut ids = Vec::with_capacity(rows * length);
     let (mut targets, mut weights) = (ids.clone(), Vec::with_capacity(rows * length));
     for row in 0..rows {
-        let (row, counts) = match row * 2 < rows {
+        let (row, counts) = match row < repeating {
             true => repeats(english, tokenizer.len(), length + 1),
             false => sentences(english, tokenizer, length + 1)?,
         };

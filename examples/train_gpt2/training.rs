@@ -44,14 +44,15 @@ impl Training {
     pub fn step(&mut self) -> Result<(f32, usize)> {
         let Schedule { seed, steps, warm_up, rate, rows } = self.schedule;
         let step = self.adam.steps;
-        // Short rows are quicker to learn from; the last part is about the other positions.
-        let length = match step * 4 < steps * 3 {
-            true => self.learner.config.n_positions / 2,
-            false => self.learner.config.n_positions,
+        // What repeats is learned first, and most of it by the time when a sixth is over.
+        let repeating = match step * 6 < steps {
+            true => rows / 2,
+            false => rows / 4,
         };
+        let length = self.learner.config.n_positions;
         // Each step has examples of its own, so that a training can go on anywhere.
         let mut english = English::new(seed).fork(step as u64 + 1);
-        let batch = batch(&mut english, &self.tokenizer, (rows, length), &self.device)?;
+        let batch = batch(&mut english, &self.tokenizer, (repeating, rows, length), &self.device)?;
         let loss = loss(&self.learner.forward(&batch.ids)?, &batch)?;
         self.adam.step(&self.learner.vars, &loss.backward()?, adam::rate(step, steps, warm_up, rate))?;
         Ok((loss.to_scalar()?, rows * length))
@@ -118,7 +119,7 @@ mod tests {
     fn gradients_are_those_of_finite_differences() {
         let training = small();
         let learner = &training.learner;
-        let batch = batch(&mut English::new(5), &training.tokenizer, (5, 16), &Device::Cpu).unwrap();
+        let batch = batch(&mut English::new(5), &training.tokenizer, (2, 5, 16), &Device::Cpu).unwrap();
         let at = || loss(&learner.forward(&batch.ids).unwrap(), &batch).unwrap();
         let grads = at().backward().unwrap();
         let mut numbers = English::new(6);

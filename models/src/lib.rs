@@ -23,11 +23,11 @@
 //!
 //! | model | what it is |
 //! | --- | --- |
-//! | [`gpt2`] | GPT-2, from any Hugging Face checkpoint, with generation |
+//! | [`gpt2`] | GPT-2, a small one that needs no files or any Hugging Face checkpoint, with generation |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
 //! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads.
-//! [`bundled`] lists all models, for tests.
+//! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
 //!
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint. With `hub`, models
 //! can be loaded by their name on the Hugging Face hub.

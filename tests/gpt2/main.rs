@@ -18,6 +18,12 @@ mod generation;
 /// Files, configs and prompts that are wrong.
 mod bad_input;
 
+/// The synthetic English that the embedded model was trained on.
+mod english;
+
+/// The embedded model does its tasks, and the tools find how.
+mod embedded;
+
 /// A hub on this machine.
 #[cfg(feature = "hub")]
 mod hub;

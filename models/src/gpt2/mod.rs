@@ -38,6 +38,26 @@
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 
+//! # Without a checkpoint
+//!
+//! [`Gpt2::embedded`] is a small trained model that is part of this crate: three blocks of four heads, that name
+//! the indirect object, go on with what repeats, count, and know a few facts.
+//!
+//! ```
+//! use candle_core::{Device, Tensor};
+//! use hookpoint::prelude::*;
+//! use hookpoint_models::gpt2::Gpt2;
+//!
+//! let model = Hooked::new(Gpt2::embedded(&Device::Cpu)?);
+//! let ids = model.tokenizer()?.encode("When Mary and John went to the store, John gave a drink to")?;
+//! let ids = Tensor::new(&ids[..], &Device::Cpu)?.unsqueeze(0)?;
+//! let (logits, cache) = model.run_with_cache("blocks.*.attn.hook_pattern", |m| m.forward(&ids))?;
+//! assert_eq!(cache["blocks.2.attn.hook_pattern"].dims(), [1, 4, 14, 14]);
+//! let said = logits.get(0)?.get(13)?.argmax(0)?.to_scalar::<u32>()?;
+//! assert_eq!(model.tokenizer()?.token(said).as_deref(), Some(" Mary"));
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
+//!
 //! # From a checkpoint
 //!
 //! [`Gpt2::from_dir`] takes the folder of a checkpoint as Hugging Face's `save_pretrained` writes it, and its
@@ -67,6 +87,7 @@
 mod activation;
 mod checkpoint;
 mod config;
+mod embedded;
 mod generate;
 #[cfg(feature = "hub")]
 mod hub;
