@@ -157,7 +157,7 @@ fn patching_finds_where_the_indirect_object_is_known() -> Test {
             let mut others = 0f32;
             for at in 0..a.len() {
                 let here = cache[&*stream].narrow(1, at, 1)?.squeeze(1)?;
-                let plan = model.plan().patch(&format!("{stream}[:, {at}]"), &here)?;
+                let plan = model.plan().patch(format!("{stream}[:, {at}]"), &here)?;
                 let patched = lead(&model, &example, &plan.run(|m| m.forward(&corrupted))?.output);
                 let part = (patched - worst) / (best - worst);
                 match at {
