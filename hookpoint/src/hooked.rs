@@ -9,7 +9,7 @@ use candle_core::Tensor;
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
 use crate::manager::HookManager;
-use crate::plan::{execute, Asked, BoxedError, Plan};
+use crate::plan::{execute, Asked, BoxedError, Plan, Recent};
 use crate::run::{Dispatch, Finished, HookCtx, Learned, Mode, Request, SeenCall};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
@@ -42,13 +42,14 @@ pub struct Hooked<M> {
     tree: Mutex<Option<Arc<Tree>>>,
     learned: Learned,
     manager: HookManager,
+    recent: Recent,
 }
 
 impl<M: AutoHook> Hooked<M> {
     /// Takes a model, or a reference to one.
     pub fn new(model: M) -> Self {
-        let (tree, learned, manager) = Default::default();
-        Self { model: Box::new(model), tree, learned, manager }
+        let (tree, learned, manager, recent) = Default::default();
+        Self { model: Box::new(model), tree, learned, manager, recent }
     }
 
     /// Gives the model back. Registered hooks are dropped.
@@ -117,7 +118,9 @@ impl<M: AutoHook> Hooked<M> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        let run = self.plan().cache(patterns)?.run(f)?;
+        let plan = Plan::caching(self, patterns.into_patterns()?)?;
+        let run = plan.run(f)?;
+        plan.remember();
         Ok((run.output, run.cache))
     }
 
@@ -195,6 +198,15 @@ impl<M: AutoHook> Hooked<M> {
     /// The registered hooks that act in a run that begins now.
     fn registered<'a>(&self, tree: &Arc<Tree>) -> Result<Vec<Request<'a>>> {
         Ok(self.manager.acting(tree)?.map_or(Vec::new(), |acting| acting.requests()))
+    }
+
+    /// Are there registered hooks that act now?
+    pub(crate) fn manager_acts(&self) -> bool {
+        self.manager.has_active()
+    }
+
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     pub(crate) fn tree(&self) -> Arc<Tree> {

@@ -2,6 +2,7 @@
 
 mod backward;
 mod finish;
+mod recent;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,6 +25,7 @@ use backward::check_wants_no_gradient;
 pub use backward::GradRun;
 use finish::{collected, finished_run};
 pub(crate) use finish::{execute, Asked};
+pub(crate) use recent::Recent;
 
 /// Any error that converts: candle's, anyhow's, our own.
 pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;

@@ -2,7 +2,9 @@ use candle_core::{DType, Module, Result, Tensor};
 use hookpoint::prelude::*;
 use hookpoint::{CacheOptions, ErrorKind};
 
-use crate::models::{bits, device, full, input, keys, model, numbers, wave, zeros, Counter, Test, Times};
+use crate::models::{
+    bits, device, full, input, keys, model, numbers, wave, zeros, Counter, Model, Test, Times,
+};
 
 fn everything() -> ActivationCache {
     model().run_with_cache("**", |m| m.forward(&input())).unwrap().1
@@ -342,4 +344,36 @@ fn caches_can_be_built_by_hand() {
     assert_eq!(numbers(&cache["b.c[0]"]), [2.]);
     cache.insert("b.c", full(3., &[1]));
     assert_eq!(numbers(&cache["b.c[0]"]), [3.]);
+}
+
+#[test]
+fn what_was_worked_out_for_one_run_serves_the_next_and_nothing_else() -> Test {
+    let (mut hooked, x) = (model(), input());
+    let all = |hooked: &Hooked<Model>, x: &Tensor| hooked.run_with_cache("**", |m| m.forward(x));
+    let (_, first) = all(&hooked, &x)?;
+    let (_, again) = all(&hooked, &x)?;
+    assert_eq!(keys(&first), keys(&again));
+    assert_eq!(bits(&first["blocks.1"]), bits(&again["blocks.1"]));
+
+    // Another input of another shape, other patterns, a run inside a run, a run that fails.
+    let (_, longer) = all(&hooked, &wave(3, &[2, 5, 4]))?;
+    assert_eq!(longer["blocks.1"].dims(), [2, 5, 4]);
+    let (_, head) = hooked.run_with_cache("head", |m| m.forward(&x))?;
+    assert_eq!(keys(&head), ["head"]);
+    let (_, nested) = hooked.run_with_cache("**", |m| {
+        assert_eq!(keys(&all(&hooked, &x)?.1), keys(&first));
+        m.forward(&x).map_err(hookpoint::Error::from)
+    })?;
+    assert_eq!(keys(&nested), keys(&first));
+    assert!(all(&hooked, &wave(3, &[2, 5, 3])).is_err());
+    assert_eq!(bits(&all(&hooked, &x)?.1["blocks.1"]), bits(&first["blocks.1"]));
+
+    // A hook that was registered in between, and a model that was changed.
+    let double = hooked.manager().register_forward_hook("double", "blocks.0", |_, x| Ok(Some((x * 2.)?)))?;
+    assert_ne!(bits(&all(&hooked, &x)?.1["blocks.0"]), bits(&first["blocks.0"]));
+    double.deactivate()?;
+    assert_eq!(bits(&all(&hooked, &x)?.1["blocks.0"]), bits(&first["blocks.0"]));
+    hooked.blocks.pop();
+    assert!(!keys(&all(&hooked, &x)?.1).contains(&"blocks.1"));
+    Ok(())
 }

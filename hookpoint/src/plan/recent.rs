@@ -1,0 +1,63 @@
+//! What `run_with_cache` has worked out, kept for the next time that it is asked for the same.
+
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Plan, Prepared};
+use crate::error::Result;
+use crate::hooked::Hooked;
+use crate::pattern::Pattern;
+use crate::run::{Action, CacheOptions, Dispatch, Request};
+use crate::tree::{AutoHook, NodeId, Tree};
+
+/// The requests of the last run that only cached, sorted by where they matter. A run takes it out, so two
+/// threads do not share it.
+#[derive(Default)]
+pub(crate) struct Recent(Mutex<Option<Kept>>);
+
+struct Kept {
+    tree: Arc<Tree>,
+    requests: Vec<(Pattern, Vec<NodeId>)>,
+    dispatch: Dispatch,
+}
+
+impl Recent {
+    /// Takes out what is there, if it is for these patterns and for the model as it is.
+    fn take(&self, tree: &Arc<Tree>, patterns: &[Pattern]) -> Option<Kept> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |kept: &mut Kept| {
+            Arc::ptr_eq(&kept.tree, tree) && kept.requests.iter().map(|(pattern, _)| pattern).eq(patterns)
+        };
+        slot.take_if(is_it)
+    }
+
+    fn put(&self, kept: Kept) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
+    }
+}
+
+impl<'a, M: AutoHook> Plan<'a, M> {
+    /// A plan that caches these patterns, and nothing else.
+    pub(crate) fn caching(hooked: &'a Hooked<M>, patterns: Vec<Pattern>) -> Result<Self> {
+        let plan = Plan::new(hooked);
+        let registered = hooked.manager_acts();
+        let Some(kept) = hooked.recent().take(&plan.tree, &patterns).filter(|_| !registered) else {
+            return plan.cache(patterns);
+        };
+        let request =
+            |(pattern, nodes)| Request { pattern, action: Action::Cache(CacheOptions::new()), nodes };
+        let requests = kept.requests.into_iter().map(request).collect();
+        let prepared = Prepared { stamp: None, registered: 0, merged: None, dispatch: kept.dispatch };
+        Ok(Plan { requests, prepared: Some(Rc::new(prepared)).into(), ..plan })
+    }
+
+    /// Keeps what was worked out for the next time.
+    pub(crate) fn remember(self) {
+        let Some(Ok(prepared)) = self.prepared.into_inner().map(Rc::try_unwrap) else { return };
+        if prepared.stamp.is_some() {
+            return;
+        }
+        let requests = self.requests.into_iter().map(|request| (request.pattern, request.nodes)).collect();
+        self.hooked.recent().put(Kept { tree: self.tree, requests, dispatch: prepared.dispatch });
+    }
+}
