@@ -117,3 +117,42 @@ impl Module for Wrong {
         same.sqr()
     }
 }
+
+#[derive(AutoHook)]
+struct Recurrent {
+    lstm: candle_nn::LSTM,
+    head: candle_nn::Linear,
+}
+
+#[auto_hook]
+impl Module for Recurrent {
+    fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+        use candle_nn::RNN;
+        let states = self.lstm.seq(x)?;
+        let shown = self.lstm.states_to_tensor(&states)?;
+        self.head.forward(&shown)
+    }
+}
+
+#[test]
+fn every_point_of_a_recurrent_model() -> Test {
+    let weights = candle_nn::VarBuilder::from_tensors(
+        [
+            ("weight_ih_l0", vec![12, 4]),
+            ("weight_hh_l0", vec![12, 3]),
+            ("bias_ih_l0", vec![12]),
+            ("bias_hh_l0", vec![12]),
+        ]
+        .into_iter()
+        .enumerate()
+        .map(|(seed, (name, dims))| (name.to_string(), wave(seed, &dims)))
+        .collect(),
+        DType::F64,
+        &device(),
+    );
+    let lstm = candle_nn::lstm(4, 3, Default::default(), weights)?;
+    let model = Hooked::new(Recurrent { lstm, head: crate::models::linear(7, 3, 2) });
+    let report = hookpoint::check_gradients(&model, |m| m.forward(&wave(6, &[2, 5, 4])), ["**", "**:*"])?;
+    assert!(report.passed() && report.points().count() > 4, "{report}");
+    Ok(())
+}

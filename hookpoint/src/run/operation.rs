@@ -125,6 +125,10 @@ fn each_tensor_of(value: Erased<'_>, f: &mut dyn FnMut(&Tensor)) {
 /// Methods of a tensor whose result has nothing to do with its numbers.
 const CONSTANT: [&str; 4] = ["zeros_like", "ones_like", "rand_like", "randn_like"];
 
+/// Methods of candle's that use a part of what they are given: of the state of an LSTM what it shows, and
+/// not what it remembers.
+const SELECTS: [&str; 1] = ["states_to_tensor"];
+
 /// Methods that take numbers out of the graph. The first says that this is meant.
 const STOPS: [&str; 6] = ["detach", "to_vec0", "to_vec1", "to_vec2", "to_vec3", "to_scalar"];
 
@@ -254,7 +258,7 @@ impl RunState<'_> {
         };
         let OpSite { name, kind, .. } = operation.site;
         // Instrumented code has looked at its operations itself.
-        if CONSTANT.contains(name) || operation.begun.get() != self.begun.get() {
+        if CONSTANT.contains(name) || SELECTS.contains(name) || operation.begun.get() != self.begun.get() {
             return Ok(());
         }
         let (mut floats, mut barred, mut tracked) = (false, false, Vec::new());
