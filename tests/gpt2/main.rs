@@ -9,6 +9,9 @@ mod fixtures;
 /// Logits, modules, hidden states, patterns, loss and greedy texts are those of transformers.
 mod parity;
 
+/// Gradients at hidden states, patterns and modules are those of PyTorch.
+mod gradients;
+
 /// Points have the names, shapes and values that TransformerLens gives them.
 mod names;
 

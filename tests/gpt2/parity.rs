@@ -5,7 +5,7 @@ use hookpoint_models::gpt2::{Generation, Gpt2, Past};
 use crate::fixtures::{assert_close, assert_within, device, expected, folder, model, row, Test, CASES};
 
 /// The name that a module of transformers has here.
-fn our_name(theirs: &str) -> String {
+pub fn our_name(theirs: &str) -> String {
     let name = theirs.strip_prefix("transformer.").unwrap_or(theirs);
     let segment = |segment: &str| {
         match segment {
