@@ -209,3 +209,30 @@ fn a_cache_of_keys_and_values_hands_gradients_on() {
     close(&run.grads[":k.1#0"], &(&v + 2.).unwrap(), 1e-6);
     close(&run.grads[":v.1#0"], &((&v * 2.).unwrap() + &k).unwrap(), 1e-6);
 }
+
+#[derive(AutoHook)]
+struct Transposed {
+    #[hook(skip)]
+    concat: ConcatKvCache,
+}
+
+#[auto_hook]
+impl Transposed {
+    fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+        let k = x.sqr()?;
+        let v = x.reshape((1, 3, 2, 4))?.transpose(1, 2)?;
+        let (keys, values) = self.concat.append(&k, &v)?;
+        keys * values
+    }
+}
+
+#[test]
+fn what_is_not_contiguous_is_cached_too() {
+    let x = t(&[1, 2, 3, 4]);
+    let mut model = Hooked::new(Transposed { concat: ConcatKvCache::new(2) });
+    let mut plan = model.plan_mut().cache_grad([":v", ":k"]).unwrap();
+    let run = plan.backward_mut(|m| m.forward(&x)?.sum_all()).unwrap();
+    let v = x.reshape((1, 3, 2, 4)).unwrap().transpose(1, 2).unwrap();
+    close(&run.grads[":k"], &v, 1e-6);
+    close(&run.grads[":v"], &x.sqr().unwrap(), 1e-6);
+}

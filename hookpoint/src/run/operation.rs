@@ -47,6 +47,8 @@ pub enum OpKind {
 pub(super) struct Operation {
     site: &'static OpSite,
     given: RefCell<Given>,
+    /// Are there operands that could not be looked at?
+    hidden: bool,
     /// How much instrumented code had been begun when the last operand was there.
     begun: Cell<usize>,
     function: Cell<Option<TypeId>>,
@@ -122,6 +124,12 @@ fn each_tensor_of(value: Erased<'_>, f: &mut dyn FnMut(&Tensor)) {
     let _ = super::together::look(&value, &mut |_, _, tensor| f(tensor));
 }
 
+/// Does this hold tensors that nobody can look at? They are looked at in a copy, and not all types can be
+/// copied.
+fn is_hidden(value: Erased<'_>) -> bool {
+    DynamicOps::for_type(value.type_id()).is_some_and(|ops| ops.has_tensors() && ops.copy(value).is_none())
+}
+
 /// Methods of a tensor whose result has nothing to do with its numbers.
 const CONSTANT: [&str; 4] = ["zeros_like", "ones_like", "rand_like", "randn_like"];
 
@@ -149,19 +157,23 @@ impl RunState<'_> {
         operands: &[(u8, &'static str, Erased<'_>)],
     ) -> Operation {
         self.begin();
-        let mut given = Given::default();
+        let (mut given, mut hidden) = (Given::default(), false);
         for (number, _, operand) in operands {
             match read(*operand) {
                 // A struct of tensors, or a list.
-                Operand::Unknown => each_tensor_of(*operand, &mut |tensor| {
-                    given.put(*number, Operand::Tensor(tensor.clone()));
-                }),
+                Operand::Unknown => {
+                    hidden |= is_hidden(*operand);
+                    each_tensor_of(*operand, &mut |tensor| {
+                        given.put(*number, Operand::Tensor(tensor.clone()));
+                    });
+                }
                 operand => given.put(*number, operand),
             }
         }
         Operation {
             site,
             given: RefCell::new(given),
+            hidden,
             begun: Cell::new(self.begun.get()),
             function: Cell::new(None),
         }
@@ -183,7 +195,7 @@ impl RunState<'_> {
         let unseen = operation.site.kind == OpKind::Method && !given.has(0) && rule::is_wrong(name);
         // What a cache gives may have a gradient from before.
         let may_append = name == "append" && !self.filled.borrow().is_empty();
-        if given.tracked().next().is_none() && !unseen && !may_append {
+        if given.tracked().next().is_none() && !unseen && !may_append && !operation.hidden {
             return Ok(());
         }
         if STOPS.contains(&name) || IN_PLACE.contains(&name) {
@@ -270,6 +282,10 @@ impl RunState<'_> {
         })?;
         if !floats || barred {
             return Ok(());
+        }
+        if operation.hidden {
+            let reason = "whose arguments could not be looked at (`#[derive(Clone)]` on their types helps)";
+            return self.barrier(&format!("{}, {reason}", operation.described()), ops, result);
         }
         // Candle's own operations lose all or nothing.
         let of_candle = *kind != OpKind::Function && given.tensor(0).is_some();
