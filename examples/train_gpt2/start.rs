@@ -1,8 +1,8 @@
 //! Where the first heads begin.
 //!
-//! Left to chance, a model of this size sees millions of tokens before it finds out that repeated sequences can be
-//! continued: a head that looks one back is of little use until another one asks for what it finds, and the other
-//! way round. So two heads begin with a leaning. The first puts about half of its attention on the token before;
+//! Left to chance, this model had not found out after 900 steps that repeated sequences can be continued: a head
+//! that looks one back is of little use until another one asks for what it finds, and the other way round. How
+//! long it would take was not tried. So two heads begin with a leaning. The first puts about half of its attention on the token before;
 //! the second has queries that fit what the first one writes, and puts 5 % of its attention where induction would,
 //! when 3 % are chance. What becomes of the two is learned, as is everything else.
 

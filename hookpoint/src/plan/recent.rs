@@ -40,8 +40,11 @@ impl<'a, M: AutoHook> Plan<'a, M> {
     /// A plan that caches these patterns, and nothing else.
     pub(crate) fn caching(hooked: &'a Hooked<M>, patterns: Vec<Pattern>) -> Result<Self> {
         let plan = Plan::new(hooked);
-        let registered = hooked.manager_acts();
-        let Some(kept) = hooked.recent().take(&plan.tree, &patterns).filter(|_| !registered) else {
+        // With registered hooks there is more to sort than the patterns say.
+        if hooked.manager_acts() {
+            return plan.cache(patterns);
+        }
+        let Some(kept) = hooked.recent().take(&plan.tree, &patterns) else {
             return plan.cache(patterns);
         };
         let request =
