@@ -19,11 +19,12 @@ mod config;
 mod subject;
 mod weights;
 
+pub mod bare;
 pub mod gpt2;
 pub mod tiny;
 
 pub use config::Config;
-pub use subject::{gpt2_sized, tiny_sized, Counts, Gpt2Sized, Subject, TinySized};
+pub use subject::{bare_sized, gpt2_sized, tiny_sized, BareSized, Counts, Gpt2Sized, Subject, TinySized};
 pub use weights::Weights;
 
 /// Writes a model twice: as it is, and inside `#[auto_hook]`, which annotates everything. One source,

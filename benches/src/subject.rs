@@ -3,7 +3,7 @@
 use candle_core::{Device, Module, Tensor};
 use hookpoint::{AutoHook, Hooked, Kind, Result};
 
-use crate::{gpt2, tiny, Config, Weights};
+use crate::{bare, gpt2, tiny, Config, Weights};
 
 /// A pair of twins with the same weights, and an input.
 pub struct Subject<P, A> {
@@ -21,6 +21,8 @@ pub struct Subject<P, A> {
     value: &'static str,
 }
 
+/// The twins of the model that does nothing.
+pub type BareSized = Subject<bare::plain::Bare, bare::annotated::Bare>;
 /// The twins of the tiny model.
 pub type TinySized = Subject<tiny::plain::Tiny, tiny::annotated::Tiny>;
 /// The twins of the GPT-2-sized model.
@@ -36,7 +38,14 @@ macro_rules! modules {
         }
     )* };
 }
-modules!(tiny::plain::Tiny, tiny::annotated::Tiny, gpt2::plain::Gpt2, gpt2::annotated::Gpt2);
+modules!(
+    bare::plain::Bare,
+    bare::annotated::Bare,
+    tiny::plain::Tiny,
+    tiny::annotated::Tiny,
+    gpt2::plain::Gpt2,
+    gpt2::annotated::Gpt2
+);
 
 /// How many points a forward reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +54,14 @@ pub struct Counts {
     pub modules: usize,
     /// All points: also arguments and bindings inside forward code.
     pub all: usize,
+}
+
+/// A hundred modules that do nothing, and one row.
+pub fn bare_sized() -> Result<BareSized> {
+    let (plain, annotated) = (bare::plain::Bare::new(100), bare::annotated::Bare::new(100));
+    let input = Weights::default().get("input", (1, tiny::WIDTH), 1.)?;
+    let hooked = Hooked::new(annotated);
+    Ok(Subject { name: "bare", plain, hooked, input, module: "echoes.3", value: "echoes.3:same" })
 }
 
 /// Eight residual blocks of width 4, and one row.

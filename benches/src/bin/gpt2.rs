@@ -15,6 +15,11 @@ use cpu_time::ProcessTime;
 use hookpoint_benches::{gpt2, Weights};
 use hookpoint_models::gpt2::{Config, Generation, Gpt2};
 
+/// The same for all that is compared: one that keeps what it is given back, and takes the same steps for
+/// the same requests.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds = args.get(1).map_or(Ok(10), |rounds| rounds.parse())?;

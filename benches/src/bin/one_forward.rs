@@ -29,6 +29,11 @@ fn forward(run: &Runner<'_>, warm_up: bool) -> Result<()> {
     Ok(())
 }
 
+/// The same for all that is compared: one that keeps what it is given back, and takes the same steps for
+/// the same requests.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let (model, config) = (args.next().unwrap_or_default(), args.next().unwrap_or_default());

@@ -6,7 +6,7 @@
 //! a machine that has other things to do adds to the time on the clock, which is given beside it, and
 //! little to this. The plain twin is also compared with itself: what that shows is noise.
 //!
-//! `ratios [tiny | index | gpt2] [ROUNDS [CONFIG ..]]`, where CONFIG is `cache-all` or the like; without arguments, everything, each in a process of its own:
+//! `ratios [bare | tiny | index | gpt2] [ROUNDS [CONFIG ..]]`, where CONFIG is `cache-all` or the like; without arguments, everything, each in a process of its own:
 //! the tiny model on one thread, since a pool that is woken up for four numbers takes thirty times as long
 //! as they do and hides what is measured; the other with as many threads as candle takes.
 
@@ -17,14 +17,20 @@ use anyhow::{bail, ensure, Result};
 use candle_core::Module;
 use cpu_time::ProcessTime;
 use hookpoint::{AutoHook, Hooked};
-use hookpoint_benches::{gpt2_sized, tiny, tiny_sized, Config, Subject, Weights};
+use hookpoint_benches::{bare_sized, gpt2_sized, tiny, tiny_sized, Config, Subject, Weights};
+
+/// The same for all that is compared: one that keeps what it is given back, and takes the same steps for
+/// the same requests.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds = args.get(1).map(|rounds| rounds.parse()).transpose()?;
     let chosen = args.get(2..).unwrap_or_default();
     match args.first().map(String::as_str) {
-        None => ["tiny", "index", "gpt2"].into_iter().try_for_each(in_its_own_process),
+        None => ["bare", "tiny", "index", "gpt2"].into_iter().try_for_each(in_its_own_process),
+        Some("bare") => compare(&bare_sized()?, rounds.unwrap_or(400), 50, chosen),
         Some("tiny") => {
             std::env::set_var("RAYON_NUM_THREADS", "1");
             // Enough forwards to a sample that reading the clock, and the first forward after a change
@@ -33,7 +39,7 @@ fn main() -> Result<()> {
         }
         Some("index") => index(rounds.unwrap_or(200)),
         Some("gpt2") => compare(&gpt2_sized(64)?, rounds.unwrap_or(15), 1, chosen),
-        Some(other) => bail!("`{other}` is none of `tiny`, `index` and `gpt2`"),
+        Some(other) => bail!("`{other}` is none of `bare`, `tiny`, `index` and `gpt2`"),
     }
 }
 

@@ -6,11 +6,12 @@ use std::cell::{Cell, RefCell};
 use candle_core::Tensor;
 
 use super::any::WHOLE;
+use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
 use super::lost::TrackedInputs;
 use super::together::{gather, named, scatter, Named, Part, When};
-use super::{part_id, Announced, Mode, PointKey, RunState, SeenCall, Slot32};
+use super::{part_id, Announced, PointKey, RunState, SeenCall, Slot32};
 use crate::diff::layer;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
@@ -41,11 +42,22 @@ pub enum Before<R> {
 }
 
 /// A call that is under way.
-pub struct CallToken(Option<Call>);
+pub struct CallToken(Token);
+
+enum Token {
+    /// Nobody listens.
+    Idle,
+    /// A foreign module whose output is kept, and of which nothing else is asked.
+    Kept(NodeId),
+    /// A module of an annotated type, and how many calls of such modules were announced before.
+    Announced(NodeId, u32),
+    /// Anything more.
+    Watched(Call),
+}
 
 struct Call {
     node: NodeId,
-    /// How many calls of annotated modules were announced before; for a foreign module, none is.
+    /// As in [`Token::Announced`]; a foreign module is not announced.
     announced: Option<u32>,
     /// Which lesson this call may become.
     lesson: Option<u32>,
@@ -59,15 +71,23 @@ struct Call {
 
 impl CallToken {
     /// Nobody listens.
-    pub const IDLE: Self = CallToken(None);
+    pub const IDLE: Self = CallToken(Token::Idle);
 
     /// The call's result: what the caller goes on with.
     #[inline(always)]
     pub fn after<R>(self, mut result: R) -> R {
-        if let Some(call) = self.0 {
-            call.after(ErasedMut::of(&mut result));
+        if !matches!(self.0, Token::Idle) {
+            self.0.after(ErasedMut::of(&mut result));
         }
         result
+    }
+}
+
+impl Token {
+    #[cold]
+    #[inline(never)]
+    fn after(self, result: ErasedMut<'_>) {
+        current(|state| state.after(self, result));
     }
 }
 
@@ -76,10 +96,11 @@ impl Call {
         let (tracked, number) = (TrackedInputs::new(), 0);
         Self { node, announced: None, lesson: None, called_with: None, tracked, number }
     }
+}
 
-    #[cold]
-    fn after(self, result: ErasedMut<'_>) {
-        current(|state| state.after(self, result));
+impl From<Call> for CallToken {
+    fn from(call: Call) -> Self {
+        CallToken(Token::Watched(call))
     }
 }
 
@@ -87,6 +108,14 @@ impl Call {
 #[cold]
 pub fn before_call<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Erased<'_>]) -> Before<R> {
     debug_assert!(active());
+    match current(|state| state.before_plainly(module)) {
+        Some(Some(token)) => Before::Call(token),
+        _ => before_call_in_full(site, module, inputs),
+    }
+}
+
+#[inline(never)]
+fn before_call_in_full<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Erased<'_>]) -> Before<R> {
     let computable = || typeid::of::<R>() == TypeId::of::<candle_core::Result<Tensor>>();
     let mut done = None;
     let asked = Asked { site, module, inputs, computable: &computable, made: Cell::new(false) };
@@ -142,6 +171,39 @@ fn gathered_inputs(node: NodeId, inputs: &[Erased<'_>], replace: impl Fn(usize) 
 type Done = Option<candle_core::Result<Tensor>>;
 
 impl RunState<'_> {
+    /// Nearly all calls of nearly all runs: of a module that is called where it lives, and of which nothing
+    /// is asked, or only to keep its output.
+    #[inline]
+    fn before_plainly(&self, module: Erased<'_>) -> Option<CallToken> {
+        if !self.is_plain || self.has_ended() {
+            return None;
+        }
+        let node = self.tree.only_module_at(module.address(), module.type_id())?;
+        Some(CallToken(match self.dispatch.at(node).before_call {
+            BeforeCall::Nothing => Token::Idle,
+            BeforeCall::Keep => Token::Kept(node),
+            BeforeCall::Announce => {
+                Token::Announced(node, self.announce(node, module.address(), module.type_id()))
+            }
+            BeforeCall::Decide => return None,
+        }))
+    }
+
+    /// Says that a module of an annotated type is about to be called, and how many were before.
+    fn announce(&self, node: NodeId, address: usize, type_id: TypeId) -> u32 {
+        let mut announced = self.announced.borrow_mut();
+        announced.push(Announced { node, address, type_id, claimed: false });
+        announced.len() as u32 - 1
+    }
+
+    /// Forgets an announced call, and says whether an annotated method has done everything itself.
+    fn was_claimed(&self, at: u32) -> bool {
+        let mut announced = self.announced.borrow_mut();
+        let claimed = announced.get(at as usize).is_none_or(|announced| announced.claimed);
+        announced.truncate(at as usize);
+        claimed
+    }
+
     fn before(&self, asked: &Asked<'_>, done: &mut Done) -> CallToken {
         let Asked { site, module, .. } = *asked;
         if self.has_ended() {
@@ -168,23 +230,22 @@ impl RunState<'_> {
             self.note(&self.known, site);
         }
         if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
-            let mut announced = self.announced.borrow_mut();
-            let at = announced.len() as u32;
             let (address, type_id) = receiver.place_of(module);
-            announced.push(Announced { node, address, type_id, claimed: false });
-            let together = self.dispatch.at(node).together;
+            let at = self.announce(node, address, type_id);
+            if !self.dispatch.at(node).together {
+                return CallToken(Token::Announced(node, at));
+            }
             // In case that its code is not annotated.
-            let parts = || gathered_inputs(node, asked.inputs, |_| Replace::Yes);
-            let called_with = together.then(|| self.is_called_with(&parts()));
-            return CallToken(Some(Call { announced: Some(at), called_with, ..Call::of(node) }));
+            let parts = gathered_inputs(node, asked.inputs, |_| Replace::Yes);
+            let called_with = Some(self.is_called_with(&parts));
+            return Call { announced: Some(at), called_with, ..Call::of(node) }.into();
         }
         let wants = self.dispatch.at(node);
         if wants.requests.is_empty() && !self.scans() && !self.differentiates() {
             return CallToken::IDLE;
         }
-        // Where the output is kept and nothing else is wanted, there is nothing to do before.
-        if wants.keeps.is_some() && !self.teaches && self.mode == Mode::Whole {
-            return CallToken(Some(Call::of(node)));
+        if wants.before_call == BeforeCall::Keep && self.is_plain {
+            return CallToken(Token::Kept(node));
         }
         match self.decide(asked, node, receiver, done) {
             Ok(token) => token,
@@ -258,7 +319,7 @@ impl RunState<'_> {
         }
         let (anew, is_replaced) = (self.makes_anew(asked), new_input.is_some());
         let Some(input) = new_input.or_else(|| first.cloned().filter(|_| anew)) else {
-            return Ok(CallToken(Some(call)));
+            return Ok(call.into());
         };
         let train = inputs.iter().find_map(|input| input.get::<bool>().copied()).unwrap_or(false);
         let made = match receiver.module(module).filter(|_| anew) {
@@ -267,13 +328,13 @@ impl RunState<'_> {
         };
         let Some(mut result) = made else {
             if !is_replaced {
-                return Ok(CallToken(Some(call)));
+                return Ok(call.into());
             }
             let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
         call.tracked.extend(Some(input).filter(|input| self.differentiates() && input.track_op()));
-        self.after(call, ErasedMut::of(&mut result));
+        self.after_in_full(call, ErasedMut::of(&mut result));
         asked.made.set(!is_replaced);
         *done = Some(result);
         Ok(CallToken::IDLE)
@@ -306,18 +367,30 @@ impl RunState<'_> {
         calls.borrow_mut().push(SeenCall { method, file, line });
     }
 
-    fn after(&self, call: Call, mut result: ErasedMut<'_>) {
-        let inputs = call.called_with.map(|at| self.was_called_with(at));
-        if let Some(at) = call.announced {
-            let mut announced = self.announced.borrow_mut();
-            let claimed = announced.get(at as usize).is_none_or(|announced| announced.claimed);
-            announced.truncate(at as usize);
-            // An annotated method has done everything itself.
-            if claimed {
-                return;
+    fn after(&self, token: Token, mut result: ErasedMut<'_>) {
+        let call = match token {
+            Token::Idle => return,
+            Token::Announced(_, at) if self.was_claimed(at) => return,
+            Token::Watched(call) => call,
+            Token::Kept(node) | Token::Announced(node, _) => {
+                // The commonest of all results.
+                if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
+                    if matches!(self.keep_output(node, tensor), Ok(true)) {
+                        return;
+                    }
+                }
+                Call::of(node)
             }
+        };
+        self.after_in_full(call, result);
+    }
+
+    #[inline(never)]
+    fn after_in_full(&self, call: Call, mut result: ErasedMut<'_>) {
+        let inputs = call.called_with.map(|at| self.was_called_with(at));
+        if call.announced.is_some_and(|at| self.was_claimed(at)) {
+            return;
         }
-        // The commonest of all results.
         if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
             self.end_lesson(call.lesson, tensor);
             if matches!(self.keep_output(call.node, tensor), Ok(true)) {

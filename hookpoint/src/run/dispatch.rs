@@ -36,6 +36,8 @@ pub(crate) struct Wants {
     pub values: bool,
     /// Is the output all that is wanted, and called by no other name?
     pub only_output: bool,
+    /// What is to be done before the module is called.
+    pub before_call: BeforeCall,
     /// The one request, where it is to keep the output as it is: what most requests are.
     pub keeps: Option<u32>,
     /// Does a hook want to see all values of a call at once?
@@ -48,11 +50,26 @@ pub(crate) struct Wants {
     pub requests: Vec<u32>,
 }
 
+/// What there is to do before a module is called, in a run that goes to its end and notes nothing else.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum BeforeCall {
+    /// Nothing, and nothing after the call.
+    #[default]
+    Nothing,
+    /// Nothing: the output is kept, that is all.
+    Keep,
+    /// The module is of an annotated type: its method is told which one it is.
+    Announce,
+    /// That has to be found out.
+    Decide,
+}
+
 static NOTHING: Wants = Wants {
     output: false,
     inputs: false,
     values: false,
     only_output: true,
+    before_call: BeforeCall::Decide,
     keeps: None,
     together: false,
     may_skip: false,
@@ -243,10 +260,17 @@ impl Dispatch {
                 wants.may_skip = may;
             }
         }
-        for wants in &mut nodes {
+        for (wants, node) in nodes.iter_mut().zip(&tree.nodes) {
             if let ([id], true) = (wants.requests.as_slice(), wants.only_output) {
                 wants.keeps = requests.get(*id as usize).filter(|request| request.keeps_all()).map(|_| *id);
             }
+            wants.before_call = match node.kind {
+                Kind::Module if wants.together => BeforeCall::Decide,
+                Kind::Module => BeforeCall::Announce,
+                _ if wants.requests.is_empty() => BeforeCall::Nothing,
+                _ if wants.keeps.is_some() => BeforeCall::Keep,
+                _ => BeforeCall::Decide,
+            };
         }
         let points = RefCell::new(Points::new(tree));
         let (taught, scratch) = (Cell::new(false), Cell::new(None));

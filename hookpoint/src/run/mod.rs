@@ -76,6 +76,8 @@ pub(crate) struct RunState<'p> {
     learned: &'p Learned,
     /// Does this run note what modules give for which inputs?
     teaches: bool,
+    /// Does it go to its end and note nothing but what is asked for?
+    is_plain: bool,
     frames: RefCell<Vec<Frame>>,
     announced: RefCell<Vec<Announced>>,
     /// The parameters among the operands of operations that are being done.
@@ -250,6 +252,7 @@ impl<'p> RunState<'p> {
             mode,
             learned,
             teaches: dispatch.teaches(),
+            is_plain: mode == Mode::Whole && !dispatch.teaches(),
             frames: RefCell::new(frames),
             announced: RefCell::new(announced),
             uses: RefCell::new(uses),

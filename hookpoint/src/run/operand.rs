@@ -8,7 +8,7 @@ use super::frame::{address, with_label};
 use super::operation::{OpSite, Operation};
 use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{current, operations_wanted, values_wanted, Erased, ErasedMut};
+use crate::raw::{current, values_wanted, Erased, ErasedMut};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
@@ -115,33 +115,31 @@ impl Uses {
 #[cold]
 #[inline(never)]
 pub fn uses(site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
-    if !operations_wanted() {
-        return Uses::NONE;
-    }
-    let found = current(|state| {
+    current(|state| state.watch_operation(site, operands)).unwrap_or(Uses::NONE)
+}
+
+impl RunState<'_> {
+    fn watch_operation(&self, site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
         let mut many = 0;
-        if state.differentiates() {
-            let operation = state.operation(site, operands);
-            state.uses.borrow_mut().push(Use::Operation(Box::new(operation)));
+        let mut watch = |what: Use| {
+            self.uses.borrow_mut().push(what);
             many += 1;
+        };
+        if self.differentiates() {
+            watch(Use::Operation(Box::new(self.operation(site, operands))));
         }
         for (_, hint, operand) in operands {
             let Some(tensor) = operand.tensor() else { continue };
-            if let Some(node) = state.tree.parameter_of(tensor.id(), || state.caller(), hint) {
-                let before = state.visits_so_far(node);
-                state.uses.borrow_mut().push(Use::Parameter(node, before));
-                many += 1;
+            if let Some(node) = self.tree.parameter_of(tensor.id(), || self.caller(), hint) {
+                watch(Use::Parameter(node, self.visits_so_far(node)));
             }
         }
         match many {
             0 => Uses::NONE,
-            _ => Uses((state.uses.borrow().len() as u64 - many) << 32 | many),
+            _ => Uses((self.uses.borrow().len() as u64 - many) << 32 | many),
         }
-    });
-    found.unwrap_or(Uses::NONE)
-}
+    }
 
-impl RunState<'_> {
     fn used(&self, node: NodeId, before: u32, mut result: ErasedMut<'_>) {
         // Where the parameter was handed to an annotated method, the use inside it has fired.
         if self.visits_so_far(node) != before {

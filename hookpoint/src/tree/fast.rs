@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
+use candle_core::TensorId;
+
 /// A map for keys that are already well spread: addresses, type ids, tensor ids.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
 
@@ -47,6 +49,33 @@ impl Hasher for FastHasher {
     }
 }
 
+/// The number of a tensor. They are counted as they are made, so what a model computes has a higher one
+/// than its parameters. It is not public, but it is all that a tensor's id has to hash.
+#[inline]
+pub(crate) fn number(tensor: TensorId) -> u64 {
+    let mut number = Number(u64::MAX);
+    tensor.hash(&mut number);
+    number.0
+}
+
+/// Takes the one word that it is given.
+struct Number(u64);
+
+impl Hasher for Number {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        // Not the id that we know: the first of all, which is looked up.
+        self.0 = 0;
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.0 = value as u64;
+    }
+}
+
 /// Says of most keys that they are not in a set, at the cost of one look. It may take one for another.
 pub(crate) struct Sieve([u64; Self::WORDS]);
 
@@ -84,6 +113,15 @@ impl Default for Sieve {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tensors_are_counted_as_they_are_made() -> candle_core::Result<()> {
+        let one = candle_core::Tensor::new(1f32, &candle_core::Device::Cpu)?;
+        let next = one.affine(2., 0.)?;
+        assert!(number(one.id()) < number(next.id()));
+        assert_eq!(number(one.id()), number(one.clone().id()));
+        Ok(())
+    }
 
     #[test]
     fn a_sieve_keeps_what_was_put_in_and_little_else() {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use candle_core::{Storage, Tensor, TensorId};
 
 use super::dict::Kind;
-use super::fast::{FastMap, FastSet, Sieve};
+use super::fast::{number, FastMap, FastSet, Sieve};
 use super::layers;
 use super::registry::{self, MethodInfo};
 use super::visit::{AutoHook, Step, Visitor};
@@ -46,6 +46,8 @@ pub(crate) struct Tree {
     parameters: FastMap<TensorId, Places>,
     /// Tells most other tensors from parameters.
     parameter_sieve: Sieve,
+    /// The number of the parameter that was made last.
+    last_parameter: u64,
     /// The buffers that the model owns, and may write to.
     buffers: FastSet<usize>,
     /// Tells most other buffers from those.
@@ -173,6 +175,7 @@ impl Tree {
         self.buffers.insert(buffer);
         self.buffer_sieve.insert(&buffer);
         self.parameter_sieve.insert(&tensor.id());
+        self.last_parameter = self.last_parameter.max(number(tensor.id()));
         self.note_weight("", tensor);
         self.parameters.entry(tensor.id()).and_modify(|p| p.push(id)).or_insert(Places::One(id));
     }
@@ -246,6 +249,15 @@ impl Tree {
         }
     }
 
+    /// The same, where there is only one.
+    #[inline]
+    pub fn only_module_at(&self, address: usize, type_id: TypeId) -> Option<NodeId> {
+        match self.places.get(&(address, type_id))? {
+            Places::One(only) => Some(*only),
+            Places::Many(_) => None,
+        }
+    }
+
     /// Is this the node of a module with this address and type?
     pub fn is_at(&self, id: NodeId, address: usize, type_id: TypeId) -> bool {
         self.places.get(&(address, type_id)).is_some_and(|places| places.as_slice().contains(&id))
@@ -284,7 +296,7 @@ impl Tree {
         caller: impl FnOnce() -> Option<NodeId>,
         hint: &str,
     ) -> Option<NodeId> {
-        if !self.parameter_sieve.may_hold(&tensor) {
+        if !self.may_be_parameter(tensor) {
             return None;
         }
         match self.parameters.get(&tensor)? {
@@ -294,7 +306,13 @@ impl Tree {
     }
 
     pub fn is_parameter(&self, tensor: TensorId) -> bool {
-        self.parameter_sieve.may_hold(&tensor) && self.parameters.contains_key(&tensor)
+        self.may_be_parameter(tensor) && self.parameters.contains_key(&tensor)
+    }
+
+    /// Of nearly all other tensors it says no.
+    #[inline]
+    fn may_be_parameter(&self, tensor: TensorId) -> bool {
+        number(tensor) <= self.last_parameter && self.parameter_sieve.may_hold(&tensor)
     }
 
     /// Does the model own this buffer, and so may write to it later?
