@@ -37,6 +37,17 @@ impl fmt::Display for Kind {
 }
 
 /// One point.
+///
+/// ```
+#[doc = include_str!("../two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let scan = model.scan(|m| m.forward(&x))?;
+/// let entry = scan.dict.get("up:in").unwrap();
+/// assert_eq!((entry.segments(), entry.value()), (["up".to_string()].as_slice(), "in"));
+/// assert_eq!(entry.short_type_name(), "Linear");
+/// assert_eq!(entry.shape(), Some([1, 2].as_slice()));
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct HookEntry {
     pub(crate) name: Arc<str>,
@@ -62,6 +73,17 @@ impl HookEntry {
         &self.name
     }
 
+    /// The path of the module, or of the module that the value is inside, segment by segment: none for the
+    /// root.
+    pub fn segments(&self) -> &[String] {
+        &self.segments
+    }
+
+    /// What of that module it is: `out`, `in`, or a value inside its forward code.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
     /// What stands there.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -70,6 +92,11 @@ impl HookEntry {
     /// The type of the module, or of the module that the value is inside.
     pub fn type_name(&self) -> &'static str {
         self.type_name
+    }
+
+    /// The same without the modules that types are in: `Wrapper<Thing>`.
+    pub fn short_type_name(&self) -> String {
+        short_type(self.type_name)
     }
 
     /// The shape that the last run saw, if it reached this point.
@@ -251,7 +278,7 @@ impl fmt::Display for HookDict {
             above = &entry.segments;
             write!(f, "{:width$}  {:9}", label(entry), entry.kind.to_string())?;
             if entry.kind != Kind::Value {
-                write!(f, "  {}", short_type(entry.type_name))?;
+                write!(f, "  {}", entry.short_type_name())?;
             }
             if let Some(seen) = &entry.seen {
                 write!(f, "  {:?} {}", seen.shape, seen.dtype.as_str())?;
