@@ -1,7 +1,7 @@
 use candle_core::{DType, Tensor};
 use hookpoint::prelude::*;
 use hookpoint_models::gpt2::{Config, Gpt2};
-use hookpoint_models::lens::{Attribution, By, LogitLens, Target};
+use hookpoint_models::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Measure, Target};
 
 use crate::fixtures::{assert_close, device, folder, model, numbers, Test, CASES};
 
@@ -119,5 +119,41 @@ fn registered_hooks_are_in_force() -> Test {
     let found = Attribution::of(&model, &ids(), &Target::token(4), By::Head)?;
     assert_eq!(numbers(&found.part("L1H2")?), [0.; 12]);
     assert_close("sum", &found.total()?, found.logits());
+    Ok(())
+}
+
+#[test]
+fn positions_with_nothing_to_look_at_can_be_left_out() -> Test {
+    let model = Hooked::new(model("base"));
+    // Only the last two tokens have occurred before: they look at what followed, at positions 1 and 2.
+    let ids = Tensor::new(&[[7u32, 3, 9, 4, 7, 3]], &device())?;
+    let (_, cache) = model.run_with_cache("blocks.*.attn.hook_pattern", |m| m.forward(&ids))?;
+    let of = |measure| Detection::new(Detector::Induction).without_idle().measure(measure);
+    let (shares, differences) = (
+        HeadScores::of(&model, &ids, of(Measure::Share))?,
+        HeadScores::of(&model, &ids, of(Measure::Difference))?,
+    );
+    for (head, share) in shares.iter() {
+        let pattern =
+            &cache[format!("blocks.{}.attn:pattern", head.layer).as_str()].get(0)?.get(head.head)?;
+        let pattern = pattern.to_vec2::<f32>()?;
+        let expected = (pattern[4][1] + pattern[5][2]) / 2.;
+        assert!((share - expected).abs() < 1e-6, "{head}: {share} and {expected}");
+        // What goes elsewhere is missing there: it counts twice.
+        assert!((differences.get(head)? - (1. - 2. * (1. - expected))).abs() < 1e-5, "{head}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_most_likely_tokens_are_the_first_of_all_in_order() -> Test {
+    let model = Hooked::new(model("base"));
+    let lens = LogitLens::of(&model, &ids())?;
+    let all = lens.top("1_pre", 1, 2, usize::MAX)?;
+    assert_eq!(all.len(), model.config().vocab_size);
+    assert!(all.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+    for count in [0, 1, 5, all.len() - 1, all.len()] {
+        assert_eq!(lens.top("1_pre", 1, 2, count)?, all[..count]);
+    }
     Ok(())
 }

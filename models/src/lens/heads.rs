@@ -23,12 +23,19 @@ pub struct Detection {
     measure: Measure,
     without_first: bool,
     without_current: bool,
+    without_idle: bool,
 }
 
 impl Detection {
     /// Counts all attention.
     pub fn new(detector: Detector) -> Self {
-        Self { detector, measure: Measure::default(), without_first: false, without_current: false }
+        Self {
+            detector,
+            measure: Measure::default(),
+            without_first: false,
+            without_current: false,
+            without_idle: false,
+        }
     }
 
     /// Compares in another way.
@@ -49,14 +56,25 @@ impl Detection {
         self
     }
 
+    /// Leaves out positions that have nothing to look at: for [`Detector::Induction`], tokens that occur for the
+    /// first time. So a head that does nothing else has a score of 1, however little of the sequence repeats.
+    pub fn without_idle(mut self) -> Self {
+        self.without_idle = true;
+        self
+    }
+
     fn counts(&self, query: usize, key: usize) -> bool {
         !(self.without_first && key == 0 || self.without_current && key == query)
     }
 
     /// `attention` and `wanted` are `[query][key]`.
     fn score(&self, attention: &[Vec<f32>], wanted: &[Vec<f32>]) -> Option<f64> {
-        let (mut hit, mut all, mut apart) = (0f64, 0f64, 0f64);
+        let (mut hit, mut all, mut apart, mut rows) = (0f64, 0f64, 0f64, 0f64);
         for (query, (attention, wanted)) in attention.iter().zip(wanted).enumerate() {
+            if self.without_idle && wanted.iter().all(|number| *number == 0.) {
+                continue;
+            }
+            rows += 1.;
             for (key, (attention, wanted)) in attention.iter().zip(wanted).enumerate() {
                 if self.counts(query, key) {
                     hit += f64::from(attention * wanted);
@@ -67,7 +85,7 @@ impl Detection {
         }
         match self.measure {
             Measure::Share => (all > 0.).then(|| hit / all),
-            Measure::Difference => Some(1. - apart / wanted.len() as f64),
+            Measure::Difference => (rows > 0.).then(|| 1. - apart / rows),
         }
     }
 }

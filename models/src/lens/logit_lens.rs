@@ -102,8 +102,13 @@ impl LogitLens {
     pub fn top(&self, stage: &str, row: usize, pos: isize, count: usize) -> Result<Vec<(u32, f32)>> {
         let stage = self.stage(stage)?;
         let mut tokens = numbered(self.softmax_at(stage, row, pos)?);
-        tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
-        tokens.truncate(count);
+        let likelier = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        // A vocabulary is large, and few of it are wanted: only those are put in order.
+        if count < tokens.len() {
+            tokens.select_nth_unstable_by(count, likelier);
+            tokens.truncate(count);
+        }
+        tokens.sort_unstable_by(likelier);
         Ok(tokens)
     }
 
