@@ -1,0 +1,98 @@
+//! A transformer taken apart, offline, in one command:
+//!
+//! ```sh
+//! cargo run --release --example gpt2
+//! cargo run --release --example gpt2 -- --out gpt2.html    # a page to browse
+//! cargo run --release --example gpt2 -- --json             # all of it as numbers
+//! cargo run --release --example gpt2 -- --prompt "Monday Tuesday Wednesday"
+//! cargo run --release --example gpt2 -- --model path/to/gpt2 --top 10
+//! ```
+//!
+//! `findings` computes everything, on hookpoint's public surface and for any `Transformer`. `terminal`, `json` and
+//! `page` show what was found.
+
+mod args;
+mod findings;
+mod json;
+mod page;
+mod progress;
+mod question;
+mod subject;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use hookpoint_models::gpt2::Gpt2;
+use hookpoint_models::lens::Transformer;
+
+use args::Args;
+use findings::Findings;
+use progress::Progress;
+use question::Question;
+use subject::{Source, Subject};
+use terminal::Screen;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = run(&args, &Screen::of_stdout(), &mut io::stdout());
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough: `gpt2 | head`.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let label = console::style("error:").for_stderr().red().bold();
+            // If nobody can be told, the exit status still tells.
+            let _ = writeln!(io::stderr(), "{label} {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Looks into the model, writes the page if one is wanted, and shows the rest on `out`.
+fn run(args: &Args, screen: &Screen, out: &mut dyn Write) -> Result<()> {
+    let findings = look(args)?;
+    if let Some(path) = &args.out {
+        std::fs::write(path, page::text(&findings)?)
+            .with_context(|| format!("cannot write the page to {}", path.display()))?;
+    }
+    let text = match args.json {
+        true => json::text(&findings)?,
+        false => terminal::text(&findings, args, screen),
+    };
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// One arm for each kind of model; all that follows is the same for every transformer.
+fn look(args: &Args) -> Result<Findings> {
+    let device = match &args.device {
+        Some(name) => hookpoint::device(name)?,
+        None => hookpoint::device_from_env()?,
+    };
+    match Source::of(args.model.as_deref())? {
+        Source::Embedded => look_into(Subject::gpt2("the embedded GPT-2", Gpt2::embedded(&device)?)?, args),
+        Source::Folder(path) => {
+            let model = Gpt2::from_dir(&path, candle_core::DType::F32, &device)?;
+            look_into(Subject::gpt2(&path.display().to_string(), model)?, args)
+        }
+        #[cfg(feature = "hub")]
+        Source::Hub(name) => {
+            let model = Gpt2::from_hub(&name, candle_core::DType::F32, &device)?;
+            look_into(Subject::gpt2(&name, model)?, args)
+        }
+    }
+}
+
+fn look_into<M: Transformer>(subject: Subject<M>, args: &Args) -> Result<Findings> {
+    let question = Question::of(&subject, args)?;
+    Findings::of(&subject, &question, args.top, &Progress::new())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,95 @@
+//! The findings as tables, with colours where they can be seen.
+
+mod colour;
+mod heads;
+mod lens;
+mod patching;
+mod words;
+
+use std::fmt::Write;
+
+use crate::args::Args;
+use crate::findings::Findings;
+
+pub use colour::Screen;
+
+/// How wide a bar is for a share of 1.
+const BAR: usize = 30;
+
+pub fn text(findings: &Findings, args: &Args, screen: &Screen) -> String {
+    let mut text = String::new();
+    let sections = [
+        opening(findings, screen),
+        next(findings, screen),
+        lens::text(findings, screen),
+        heads::text(findings, args.top, screen),
+    ];
+    for section in sections {
+        text += &section;
+        text.push('\n');
+    }
+    text += &patching::text(findings, screen);
+    text.push('\n');
+    text += &closing(findings, args, screen);
+    text
+}
+
+/// A heading, and what the table below it means.
+fn heading(title: &str, meaning: &str, screen: &Screen) -> String {
+    let mut text = format!("{}\n", screen.bold(title));
+    for line in words::wrapped(meaning, screen.width.saturating_sub(2)) {
+        let _ = writeln!(text, "  {}", screen.dim(&line));
+    }
+    text.push('\n');
+    text
+}
+
+fn opening(findings: &Findings, screen: &Screen) -> String {
+    let model = &findings.model;
+    let facts = format!(
+        "{}: {} layers of {} heads, {} wide, {} tokens",
+        words::visible(&model.name),
+        model.layers,
+        model.heads,
+        model.width,
+        model.vocabulary
+    );
+    let prompt: String = findings.prompt.iter().map(|token| token.text.as_str()).collect();
+    let mut text = format!("{}  {}\n\n", screen.bold("hookpoint"), screen.dim(&facts));
+    for line in words::wrapped(&words::visible(prompt.trim_start()), screen.width.saturating_sub(4)) {
+        let _ = writeln!(text, "  {}", screen.bold(&line));
+    }
+    text
+}
+
+fn next(findings: &Findings, screen: &Screen) -> String {
+    let mut text = heading("Next token", "What the model expects after the prompt.", screen);
+    let names: Vec<String> = findings.next.iter().map(|guess| words::quoted(&guess.token.text)).collect();
+    let width = names.iter().map(|name| words::width(name)).max().unwrap_or(0);
+    for (guess, name) in findings.next.iter().zip(&names) {
+        let bar = "█".repeat((guess.probability * BAR as f32).round() as usize);
+        let line = format!(
+            "  {}  {:>5.1} %  {}",
+            words::padded(name, width),
+            guess.probability * 100.,
+            screen.accent(&bar)
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+fn closing(findings: &Findings, args: &Args, screen: &Screen) -> String {
+    let points = findings.points.len();
+    let mut lines = vec![format!(
+        "All of this was read and changed through {points} hook points, such as `blocks.0.attn.hook_pattern`."
+    )];
+    match &args.out {
+        Some(path) => lines.push(format!("The page is in {}.", path.display())),
+        None => {
+            lines.push("`--out gpt2.html` makes a page to browse, `--json` gives the numbers.".to_string())
+        }
+    }
+    let lines = lines.iter().flat_map(|line| words::wrapped(line, screen.width));
+    lines.map(|line| screen.dim(&line) + "\n").collect()
+}
