@@ -359,6 +359,11 @@ fn texts_that_the_tokenizer_does_not_know() -> Test {
     let tokenizer = model.tokenizer()?;
     let refused = |text: &str| tokenizer.encode(text).unwrap_err().to_string();
     assert_says(&refused(""), &["the prompt is empty"]);
+    let embedded = Gpt2::embedded(&device())?;
+    let refused_words = |text: &str| embedded.tokenizer().unwrap().encode(text).unwrap_err().to_string();
+    assert_says(&refused_words("  "), &["the prompt is empty"]);
+    assert_says(&refused_words("Monday Tuesday "), &["spaces", "none behind the last"]);
+    assert_says(&refused_words("Monday  Tuesday"), &["spaces", "one between words"]);
     // Bytes that the vocabulary does not have.
     assert_says(&refused("the Cat sat"), &["does not know", "`the Cat sat`"]);
     assert_says(&refused("the cät"), &["does not know"]);
@@ -377,6 +382,7 @@ fn texts_that_the_tokenizer_does_not_know() -> Test {
         assert_eq!(tokenizer.encode("a rose a")?, [1, 2, 1]);
         let error = tokenizer.encode("a lily a").unwrap_err().to_string();
         assert_says(&error, &["does not know `lily`", "`a lily a`"]);
+        assert_says(&tokenizer.encode("  ").unwrap_err().to_string(), &["the prompt is empty"]);
     }
     // Who writes the token for unknown words means it.
     assert_eq!(Tokenizer::from_json(&words("[UNK]"))?.encode("a [UNK]")?, [1, 0]);

@@ -51,12 +51,18 @@ impl Tokenizer {
 
     /// The ids of a text. A text without any, and a word that the tokenizer does not know, are errors.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let empty = || Error::msg(format!("the prompt is empty: `{text}` has no tokens"));
         let encoding = self.0.encode(text, true).map_err(|error| match self.unknown_word(text) {
             Some(word) => unknown(&word, text),
+            None if text.trim().is_empty() => empty(),
+            None if self.0.encode(single_spaces(text), true).is_ok() => Error::msg(format!(
+                "the tokenizer knows the words of `{text}`, but not all of the spaces\n  write one between words, and \
+                 none behind the last"
+            )),
             None => Error::msg(format!("cannot tokenize `{text}`: {error}")),
         })?;
         if encoding.get_ids().is_empty() {
-            return Err(Error::msg(format!("the prompt is empty: `{text}` has no tokens")));
+            return Err(empty());
         }
         match self.unknown_token() {
             Some(token) => {
@@ -122,6 +128,10 @@ impl Tokenizer {
         let mut words = text.split_whitespace();
         words.find(|word| self.0.encode(*word, false).is_err()).map(str::to_string)
     }
+}
+
+fn single_spaces(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The first character that no token stands for. A tokenizer without an unknown token leaves out what it
