@@ -11,6 +11,8 @@ use std::fmt::Write;
 use crate::args::Args;
 use crate::findings::Findings;
 
+#[cfg(test)]
+pub use colour::Colours;
 pub use colour::Screen;
 
 /// How wide a bar is for a share of 1.
@@ -36,12 +38,13 @@ pub fn text(findings: &Findings, args: &Args, screen: &Screen) -> String {
 
 /// A heading, and what the table below it means.
 fn heading(title: &str, meaning: &str, screen: &Screen) -> String {
-    let mut text = format!("{}\n", screen.bold(title));
-    for line in words::wrapped(meaning, screen.width.saturating_sub(2)) {
-        let _ = writeln!(text, "  {}", screen.dim(&line));
-    }
-    text.push('\n');
-    text
+    format!("{}\n{}\n", screen.bold(title), note(meaning, screen))
+}
+
+/// A sentence beside a table.
+fn note(sentence: &str, screen: &Screen) -> String {
+    let lines = words::wrapped(sentence, screen.width.saturating_sub(2));
+    lines.iter().map(|line| format!("  {}\n", screen.dim(line))).collect()
 }
 
 fn opening(findings: &Findings, screen: &Screen) -> String {
@@ -55,6 +58,7 @@ fn opening(findings: &Findings, screen: &Screen) -> String {
         model.vocabulary
     );
     let prompt: String = findings.prompt.iter().map(|token| token.text.as_str()).collect();
+    let facts = words::wrapped(&facts, screen.width.saturating_sub(11)).join("\n           ");
     let mut text = format!("{}  {}\n\n", screen.bold("hookpoint"), screen.dim(&facts));
     for line in words::wrapped(&words::visible(prompt.trim_start()), screen.width.saturating_sub(4)) {
         let _ = writeln!(text, "  {}", screen.bold(&line));
@@ -68,12 +72,11 @@ fn next(findings: &Findings, screen: &Screen) -> String {
     let width = names.iter().map(|name| words::width(name)).max().unwrap_or(0);
     for (guess, name) in findings.next.iter().zip(&names) {
         let bar = "█".repeat((guess.probability * BAR as f32).round() as usize);
-        let line = format!(
-            "  {}  {:>5.1} %  {}",
-            words::padded(name, width),
-            guess.probability * 100.,
-            screen.accent(&bar)
-        );
+        let share = match guess.probability {
+            tiny if tiny < 0.001 => "< 0.1".to_string(),
+            share => format!("{:.1}", share * 100.),
+        };
+        let line = format!("  {}  {share:>5} %  {}", words::padded(name, width), screen.accent(&bar));
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text

@@ -63,6 +63,18 @@
     thumbnails.append(button);
   }
 
+  // The same heads as a list, the most telling first.
+  const ranking = byId("ranking");
+  ranking.append(make("h3", {}, "The most telling"));
+  const ranked = [...heads].sort((a, b) => Math.abs(b.adds) - Math.abs(a.adds)).slice(0, 8);
+  for (const head of ranked) {
+    const fill = make("span", { class: head.adds < 0 ? "fill minus" : "fill", "--size": `${(Math.abs(head.adds) / most) * 100}%` });
+    const button = make("button", { type: "button", class: "rank", "aria-pressed": "false", "data-head": head.label },
+      make("span", {}, head.label), make("span", { class: "track" }, fill), make("span", { class: "number" }, signed(head.adds)));
+    button.addEventListener("click", () => choose(head));
+    ranking.append(button);
+  }
+
   const labels = count <= 48;
   const across = make("div", { class: "across", "aria-hidden": "true" });
   const down = make("div", { class: "down", "aria-hidden": "true" });
@@ -80,7 +92,7 @@
     const caption = make("p", { class: "caption" });
     const strip = make("div", { class: "strip", "data-strip": what });
     prompt.forEach((token, at) => {
-      const button = make("button", { type: "button", "data-token": at, "aria-pressed": "false" });
+      const button = make("button", { type: "button", "data-token": at, "aria-pressed": "false" }, tokenNode(token), make("small"));
       for (const event of ["pointerenter", "focus", "click"]) button.addEventListener(event, () => point(at));
       strip.append(button);
     });
@@ -106,6 +118,7 @@
       button.setAttribute("aria-selected", String(is));
       button.setAttribute("tabindex", is ? "0" : "-1");
     }
+    for (const button of ranking.querySelectorAll(".rank")) button.setAttribute("aria-pressed", String(button.dataset.head === head.label));
     draw(large, head.pattern);
     const kind = head.scores && Object.entries({ "induction head": head.scores.induction, "previous token head": head.scores.previous, "duplicate token head": head.scores.duplicate }).find(([, score]) => score > 0.5);
     headline.replaceChildren(make("h3", {}, head.label), make("span", {}, `adds ${signed(head.adds)}`));
@@ -130,8 +143,7 @@
         const share = shares[other];
         paint(button, shade(share));
         button.setAttribute("aria-pressed", String(other === at));
-        button.replaceChildren(tokenNode(prompt[other]));
-        if (share >= 0.02) button.append(make("small", {}, rounded(share)));
+        button.lastChild.textContent = share >= 0.01 ? rounded(share) : "";
       });
     }
     const best = row.map((share, other) => [share, other]).sort((a, b) => b[0] - a[0])[0];

@@ -30,5 +30,5 @@
     }
     byId("lens-detail").replaceChildren(...parts);
   };
-  browse(table, show).choose(lens.stages.length - 1, prompt.length - 1);
+  browse(table, show).begin(lens.stages.length - 1, prompt.length - 1);
 }

@@ -45,7 +45,7 @@ const signed = (number) => (number < 0 ? "−" : "+") + Math.abs(number).toFixed
 // Colours of a value from -1 to 1, and of a share from 0 to 1, as the style sheet mixes them.
 const strength = (share) => `${(Math.pow(Math.min(Math.max(share, 0), 1), 0.8) * 100).toFixed(1)}%`;
 const heat = (value) => ({ "--hue": value < 0 ? "var(--minus)" : "var(--plus)", "--s": strength(Math.abs(value)) });
-const shade = (share) => ({ "--hue": "var(--shade)", "--s": strength(share)  });
+const shade = (share) => ({ "--hue": "var(--shade)", "--s": strength(share) });
 function paint(node, colours) {
   for (const [name, value] of Object.entries(colours)) node.style.setProperty(name, value);
 }
@@ -86,5 +86,13 @@ function browse(container, show) {
     event.preventDefault();
     cell(Number(node.dataset.row) + step[0], Number(node.dataset.col) + step[1])?.focus();
   });
-  return { choose: (row, col) => { const node = cell(row, col); if (node) choose(node); } };
+  // Where to begin, moved into view inside its own box.
+  const begin = (row, col) => {
+    const node = cell(row, col);
+    if (!node) return;
+    choose(node);
+    const box = node.closest(".scroll");
+    if (box) box.scrollLeft = node.offsetLeft + node.offsetWidth / 2 - box.clientWidth * 0.6;
+  };
+  return { begin };
 }

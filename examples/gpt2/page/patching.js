@@ -6,21 +6,21 @@
     body.append(make("p", { class: "why" }, "Left out: it needs a corrupted prompt of as many tokens that leads to another answer. Give one with ", make("code", {}, "--corrupt"), "."));
   } else {
     const differs = prompt.map((token, at) => token.id !== patching.prompt[at].id);
-    const sentence = (tokens, hue) => make("span", {}, ...tokens.map((token, at) => (differs[at] ? make("mark", { "--hue": hue }, proseNode(token)) : proseNode(token))));
-    const lead = (value) => make("span", { class: "caption" }, "  ", tokenNode(answer), " over ", tokenNode(wrong), `: ${signed(value)}`);
+    const sentence = (tokens, hue) => make("span", {}, ...tokens.map((token, at) => (differs[at] ? make("span", {}, token.text.startsWith(" ") ? " " : "", make("mark", { "--hue": hue }, tokenNode(token))) : proseNode(token))));
+    const lead = (value) => make("span", { class: "caption lead" }, tokenNode(answer), " over ", tokenNode(wrong), `: ${signed(value)}`);
     const both = make("div", { class: "pair" },
       make("span", {}, "clean"), make("span", {}, sentence(prompt, "var(--plus)"), lead(patching.clean)),
       make("span", {}, "corrupted"), make("span", {}, sentence(patching.prompt, "var(--minus)"), lead(patching.corrupted)));
     const legend = make("div", { class: "legend", "aria-hidden": "true" }, make("i"),
       make("span", {}, "−100 % away"), make("span", {}, "0 % as corrupted"), make("span", {}, "100 % as clean"));
 
-    const read = make("p", { class: "read", id: "patching-detail", "aria-live": "polite" }, "Point at a cell to see what was patched.");
+    const read = make("p", { class: "read", id: "patching-detail", "aria-live": "polite" }, "");
     const titles = { resid: "Residual stream", attn_out: "What attention adds", mlp_out: "What the mlp adds", head_out: "What each head found, at all tokens" };
     const byName = Object.fromEntries(patching.maps.map((map) => [map.name, map]));
 
     function table(names, columns, label, describe) {
       const node = make("table", { class: "grid", role: "grid", "aria-label": label });
-      const title = (map) => make("tr", {}, make("th", { class: "group", scope: "rowgroup", colspan: columns.length + 1 }, titles[map.name]));
+      const title = (map) => make("tr", {}, make("th", { class: "group", scope: "rowgroup", colspan: columns.length + 1 }, make("span", {}, titles[map.name])));
       const maps = names.map((name) => byName[name]).filter(Boolean);
       const head = make("thead", {}, ...(maps.length === 1 ? [title(maps[0])] : []), make("tr", {}, make("th", { class: "corner" }), ...columns));
       node.append(head);
@@ -41,7 +41,7 @@
         });
       }
       node.append(tbody);
-      browse(node, (row, col, cell) => {
+      const browsing = browse(node, (row, col, cell) => {
         body.querySelector(".chosen")?.classList.remove("chosen");
         cell.classList.add("chosen");
         const { map, layer, place } = rows[row];
@@ -51,7 +51,7 @@
           ` brought back (logit difference ${signed(map.measured[layer][col])}). `, make("code", {}, point));
       });
       node.querySelector("td")?.setAttribute("tabindex", "0");
-      return node;
+      return { node, rows, browsing };
     }
 
     const positions = prompt.map((token, at) => {
@@ -60,13 +60,20 @@
       return head;
     });
     const heads = Array.from({ length: model.heads }, (_, head) => make("th", { scope: "col" }, `H${head}`));
+    const byToken = table(["resid", "attn_out", "mlp_out"], positions, "By layer and token", (col) => ["at ", tokenNode(prompt[col])]);
+    const byHead = table(["head_out"], heads, "By layer and head", (col) => [`head ${col}`]);
     body.append(
       make("p", { class: "why" }, "The corrupted prompt is run with one activation of the clean prompt put into it. How much of the way does that bring the answer back?"),
       both, legend,
       make("div", { class: "maps" },
-        make("div", { class: "scroll" }, table(["resid", "attn_out", "mlp_out"], positions, "By layer and token", (col) => ["at ", tokenNode(prompt[col])])),
-        make("div", { class: "scroll" }, table(["head_out"], heads, "By layer and head", (col) => [`head ${col}`]))),
-      read,
+        make("div", { class: "scroll" }, byToken.node),
+        make("div", { class: "side", "--room": `${54 * model.heads + 50}px` }, make("div", { class: "scroll" }, byHead.node), read)),
     );
+    // Begin where a single addition does the most.
+    let best = { share: 0, row: 0, col: 0 };
+    byToken.rows.forEach(({ map, layer }, row) => map.recovered[layer].forEach((share, col) => {
+      if (map.name !== "resid" && share > best.share) best = { share, row, col };
+    }));
+    byToken.browsing.begin(best.row, best.col);
   }
 }

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use super::colour::{Colours, Screen};
-use super::{heading, words};
+use super::{heading, note, words};
 use crate::findings::{Findings, HeadFindings};
 
 /// How wide a number is.
-const CELL: usize = 8;
+const CELL: usize = 7;
 /// Prompts with more tokens give patterns that are too wide.
 const MOST_TOKENS: usize = 40;
 
@@ -42,8 +42,7 @@ fn detected(findings: &Findings, screen: &Screen) -> String {
         "Tried on random tokens that repeat, by where most of the attention goes: {}.",
         shown.collect::<Vec<_>>().join(", ")
     );
-    let lines = words::wrapped(&line, screen.width.saturating_sub(2));
-    "\n".to_string() + &lines.iter().map(|line| format!("  {}\n", screen.dim(line))).collect::<String>()
+    format!("\n{}", note(&line, screen))
 }
 
 fn with_article(kind: &str) -> String {
@@ -52,21 +51,30 @@ fn with_article(kind: &str) -> String {
 
 fn table(findings: &Findings, screen: &Screen) -> String {
     let most = findings.heads.iter().map(|head| head.adds.abs()).fold(0., f32::max);
-    // Models with many heads get several lines for each layer.
-    let columns = ((screen.width.saturating_sub(6)) / CELL).clamp(1, findings.model.heads.max(1));
+    by_layer_and_head(findings, CELL, screen, |layer, head| {
+        let found = findings.heads.iter().find(|found| (found.layer, found.head) == (layer, head));
+        let adds = found.map_or(0., |found| found.adds);
+        screen.heat(&words::cell(&format!("{adds:+.2}"), CELL), f64::from(adds / most))
+    })
+}
+
+/// A table of all heads; in several parts, if there are more than fit into a line.
+pub fn by_layer_and_head(
+    findings: &Findings,
+    width: usize,
+    screen: &Screen,
+    cell: impl Fn(usize, usize) -> String,
+) -> String {
+    let (layers, heads) = (findings.model.layers, findings.model.heads);
+    let columns = (screen.width.saturating_sub(6) / width).max(1);
     let mut text = String::new();
-    for (layer, heads) in findings.heads.chunks(findings.model.heads.max(1)).enumerate() {
-        for (row, part) in heads.chunks(columns).enumerate() {
-            if layer == 0 && (row == 0 || heads.len() > columns) || heads.len() > columns && row > 0 {
-                let labels = part.iter().map(|head| words::right(&format!("H{}", head.head), CELL));
-                let _ = writeln!(text, "      {}", screen.dim(&labels.collect::<String>()));
-            }
-            let label = if row == 0 { format!("L{layer}") } else { String::new() };
-            let cell = |head: &HeadFindings| {
-                screen.heat(&words::right(&format!("{:+.2}", head.adds), CELL), f64::from(head.adds / most))
-            };
-            let line: String = part.iter().map(cell).collect();
-            let _ = writeln!(text, "  {label:<4}{line}");
+    for first in (0..heads).step_by(columns) {
+        let part = first..heads.min(first + columns);
+        let labels: String = part.clone().map(|head| words::cell(&format!("H{head}"), width)).collect();
+        let _ = writeln!(text, "      {}", screen.dim(labels.trim_end()));
+        for layer in 0..layers {
+            let line: String = part.clone().map(|head| cell(layer, head)).collect();
+            let _ = writeln!(text, "  {:<4}{}", format!("L{layer}"), line.trim_end());
         }
     }
     text
@@ -84,14 +92,14 @@ fn others(findings: &Findings, screen: &Screen) -> String {
     let embeddings = sum(&|label| !is_head(label) && !is_mlp(label) && !is_bias(label));
     let line =
         format!("heads {heads:+.2}, mlps {mlps:+.2}, embeddings {embeddings:+.2}, biases {biases:+.2}");
-    format!("\n  {}\n\n", screen.dim(&line))
+    format!("\n{}\n", note(&line, screen))
 }
 
 /// The most telling heads: what they add, of what kind they are, and where they look from the last token.
 fn telling(findings: &Findings, top: usize, screen: &Screen) -> String {
     let last = findings.prompt.last().map_or(String::new(), |token| words::bare(&token.text));
     let title = format!("The most telling, and where they look from the last token, {last}:");
-    let mut text = format!("  {}\n\n", screen.dim(&title));
+    let mut text = note(&title, screen) + "\n";
     for head in findings.telling_heads().into_iter().take(top) {
         let Some(row) = head.pattern.last() else { continue };
         let mut looks: Vec<(usize, f32)> = row.iter().copied().enumerate().collect();
@@ -129,12 +137,13 @@ fn shaded(findings: &Findings, shares: &[f32], screen: &Screen) -> String {
     let room = screen.width.saturating_sub(20);
     let (mut text, mut used) = (String::new(), 0);
     for (token, share) in findings.prompt.iter().zip(shares) {
-        let token = words::visible(&token.text);
-        used += words::width(&token);
+        let (spaces, token) = words::split_spaces(&token.text);
+        used += spaces.len() + words::width(&token);
         if used > room {
             text.push('…');
             break;
         }
+        text += spaces;
         text += &screen.share(&token, f64::from(*share));
     }
     text
@@ -152,7 +161,7 @@ fn patterns(findings: &Findings, screen: &Screen) -> String {
     let fit = (screen.width.saturating_sub(first + 4) / each).clamp(1, 4);
     let heads: Vec<&HeadFindings> = findings.telling_heads().into_iter().take(fit).collect();
     let meaning = "Their patterns: each row is a token, and shows at which tokens up to itself it looks.";
-    let mut text = format!("\n  {}\n\n", screen.dim(meaning));
+    let mut text = format!("\n{}\n", note(meaning, screen));
     let labels: String = heads.iter().map(|head| words::padded(&head.label, each)).collect();
     let _ = writeln!(text, "  {}  {}", words::padded("", first), screen.bold(labels.trim_end()));
     for (query, name) in names.iter().enumerate() {
@@ -173,7 +182,7 @@ fn patterns(findings: &Findings, screen: &Screen) -> String {
 fn square(share: f32, can_look: bool, screen: &Screen) -> String {
     let plain = match (can_look, share) {
         (false, _) => "  ",
-        (true, share) if share < 0.02 => "· ",
+        (true, share) if share < 0.02 => return screen.dim("· "),
         (true, _) if screen.colours != Colours::None => "  ",
         (true, share) if share < 0.25 => "░░",
         (true, share) if share < 0.5 => "▒▒",

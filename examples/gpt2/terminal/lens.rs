@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::colour::Screen;
-use super::{heading, words};
+use super::{heading, note, words};
 use crate::findings::{Findings, Guess};
 
 /// The widest that a token is shown.
@@ -50,8 +50,7 @@ pub fn text(findings: &Findings, screen: &Screen) -> String {
     }
     if shown.len() < lens.stages.len() {
         let left = lens.stages.len() - shown.len();
-        let _ =
-            writeln!(text, "  {}", screen.dim(&format!("{left} more layers do not fit into this window")));
+        text += &note(&format!("{left} more layers do not fit into this window"), screen);
     }
     text
 }

@@ -3,11 +3,14 @@
 use std::fmt::Write;
 
 use super::colour::Screen;
+use super::heads::by_layer_and_head;
 use super::{heading, words};
 use crate::findings::{Findings, HeatMap, Patching};
 
 /// How wide a number is.
 const CELL: usize = 5;
+/// Where the prompts begin.
+const INDENT: usize = 13;
 
 pub fn text(findings: &Findings, screen: &Screen) -> String {
     let title = "Activation patching";
@@ -31,13 +34,21 @@ fn prompts(findings: &Findings, patching: &Patching, screen: &Screen) -> String 
         [("clean", &findings.prompt, patching.clean), ("corrupted", &patching.prompt, patching.corrupted)];
     for (name, prompt, lead) in both {
         let others = if name == "clean" { &patching.prompt } else { &findings.prompt };
-        let _ = write!(text, "  {}", screen.dim(&words::padded(name, 11)));
+        let _ = write!(text, "  {}", screen.dim(&words::padded(name, INDENT - 2)));
+        let mut used = INDENT;
         for (at, (token, other)) in prompt.iter().zip(others).enumerate() {
-            let raw = if at == 0 { token.text.trim_start_matches(' ') } else { &token.text };
-            let shown = words::visible(raw);
+            let (spaces, shown) = words::split_spaces(&token.text);
+            used += spaces.len() + words::width(&shown);
+            if used > screen.width {
+                let _ = write!(text, "\n{:INDENT$}", "");
+                used = INDENT + words::width(&shown);
+            } else if at > 0 {
+                text += spaces;
+            }
             text += &if token == other { shown } else { screen.bold(&screen.heat(&shown, 0.6)) };
         }
-        let _ = writeln!(text, "\n  {:11}{}", "", screen.dim(&format!("{answer} over {wrong}: {lead:+.2}")));
+        let lead = format!("{answer} over {wrong}: {lead:+.2}");
+        let _ = writeln!(text, "\n{:INDENT$}{}", "", screen.dim(&lead));
     }
     text.push('\n');
     text
@@ -67,7 +78,7 @@ fn table(maps: &[(&HeatMap, &str)], names: &[String], first: usize, screen: &Scr
         for row in 0..map.points.len() {
             // The residual stream has one more: behind the last layer.
             let is_end = map.name == "resid" && row + 1 == map.points.len();
-            layers += &words::right(&if is_end { "end".to_string() } else { format!("L{row}") }, CELL);
+            layers += &words::cell(&if is_end { "end".to_string() } else { format!("L{row}") }, CELL);
         }
         layers += "   ";
     }
@@ -89,24 +100,15 @@ fn table(maps: &[(&HeatMap, &str)], names: &[String], first: usize, screen: &Scr
 
 fn by_head(findings: &Findings, patching: &Patching, screen: &Screen) -> String {
     let Some(map) = patching.map("head_out") else { return String::new() };
-    let columns = (screen.width.saturating_sub(6) / CELL).clamp(1, findings.model.heads.max(1));
-    let mut text = format!("  {}\n", screen.bold("what each head found, at all tokens"));
-    for start in (0..findings.model.heads).step_by(columns) {
-        let heads = start..findings.model.heads.min(start + columns);
-        let labels: String = heads.clone().map(|head| words::right(&format!("H{head}"), CELL)).collect();
-        let _ = writeln!(text, "      {}", screen.dim(&labels));
-        for (layer, row) in map.recovered.iter().enumerate() {
-            let line: String = heads.clone().map(|head| cell(row.get(head).copied(), screen)).collect();
-            let _ = writeln!(text, "  {:<4}{line}", format!("L{layer}"));
-        }
-    }
-    text
+    let share = |layer: usize, head: usize| map.recovered.get(layer)?.get(head).copied();
+    let cells = by_layer_and_head(findings, CELL, screen, |layer, head| cell(share(layer, head), screen));
+    format!("  {}\n{cells}", screen.bold("what each head found, at all tokens"))
 }
 
 fn cell(share: Option<f64>, screen: &Screen) -> String {
     let share = share.unwrap_or(f64::NAN);
     match share.abs() < 0.01 {
-        true => words::right("·", CELL),
-        false => screen.heat(&words::right(&format!("{:.0}", share * 100.), CELL), share),
+        true => screen.dim(&words::cell("·", CELL)),
+        false => screen.heat(&words::cell(&format!("{:.0}", share * 100.), CELL), share),
     }
 }

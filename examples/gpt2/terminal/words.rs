@@ -41,7 +41,18 @@ pub fn padded(text: &str, width: usize) -> String {
     pad_str(&truncate_str(text, width, "…"), width, Alignment::Left, None).to_string()
 }
 
-/// The same, on the right.
+/// The same for numbers in cells, with a little room behind them.
+pub fn cell(text: &str, width: usize) -> String {
+    right(text, width.saturating_sub(1)) + " "
+}
+
+/// The spaces before a token, and the rest: a ground is for the rest.
+pub fn split_spaces(token: &str) -> (&str, String) {
+    let rest = token.trim_start_matches(' ');
+    (&token[..token.len() - rest.len()], visible(rest))
+}
+
+/// The same as `padded`, on the right.
 pub fn right(text: &str, width: usize) -> String {
     pad_str(&truncate_str(text, width, "…"), width, Alignment::Right, None).to_string()
 }
