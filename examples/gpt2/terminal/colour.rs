@@ -20,11 +20,29 @@ pub struct Screen {
     pub light: bool,
 }
 
-type Rgb = [f64; 3];
+/// What a colour stands for: how it is at full strength, and the steps on the way there among the 256, on a dark
+/// and on a light ground. Mixed colours would not do for those: the nearest to a dark orange is olive.
+struct Hue {
+    full: [f64; 3],
+    on_dark: [u8; 6],
+    on_light: [u8; 6],
+}
 
-const FOR: Rgb = [217., 95., 32.];
-const AGAINST: Rgb = [44., 111., 187.];
-const ATTENTION: Rgb = [124., 92., 214.];
+const FOR: Hue = Hue {
+    full: [217., 95., 32.],
+    on_dark: [235, 52, 88, 130, 166, 202],
+    on_light: [230, 223, 216, 215, 209, 208],
+};
+const AGAINST: Hue = Hue {
+    full: [44., 111., 187.],
+    on_dark: [235, 17, 18, 24, 25, 26],
+    on_light: [195, 153, 117, 111, 75, 69],
+};
+const ATTENTION: Hue = Hue {
+    full: [124., 92., 214.],
+    on_dark: [235, 237, 239, 60, 61, 98],
+    on_light: [189, 183, 147, 141, 105, 99],
+};
 
 impl Screen {
     /// Plain unless it is a terminal, and where `NO_COLOR` asks for it.
@@ -52,43 +70,47 @@ impl Screen {
 
     /// For bars.
     pub fn accent(&self, text: &str) -> String {
-        match self.colours {
-            Colours::True => {
-                let [r, g, b] = ATTENTION.map(|part| part as u8);
-                self.styled(text, Style::new().true_color(r, g, b))
-            }
-            _ => self.styled(text, Style::new().color256(palette(ATTENTION))),
-        }
+        let [r, g, b] = ATTENTION.full.map(|part| part as u8);
+        self.styled(
+            text,
+            match self.colours {
+                Colours::True => Style::new().true_color(r, g, b),
+                _ => Style::new().color256(98),
+            },
+        )
     }
 
     /// On a ground that shows how far `value` is from 0, up to 1 or -1.
     pub fn heat(&self, text: &str, value: f64) -> String {
-        self.on(text, if value < 0. { AGAINST } else { FOR }, value.abs())
+        self.on(text, if value < 0. { &AGAINST } else { &FOR }, value.abs())
     }
 
     /// On a ground that shows a share from 0 to 1.
     pub fn share(&self, text: &str, share: f64) -> String {
-        self.on(text, ATTENTION, share)
+        self.on(text, &ATTENTION, share)
     }
 
-    fn on(&self, text: &str, colour: Rgb, strength: f64) -> String {
+    fn on(&self, text: &str, hue: &Hue, strength: f64) -> String {
         // Hardly anything is nothing, so that tables do not shimmer.
         if strength.is_nan() || strength < 0.02 {
             return text.to_string();
         }
-        let base: f64 = if self.light { 255. } else { 24. };
-        let strength = 0.12 + 0.88 * strength.min(1.).powf(0.8);
-        let mixed = colour.map(|part| base + (part - base) * strength);
-        let bright = 0.3 * mixed[0] + 0.59 * mixed[1] + 0.11 * mixed[2] > 140.;
-        let style = if bright { Style::new().color256(16) } else { Style::new().color256(231) };
-        let [r, g, b] = mixed.map(|part| part as u8);
-        self.styled(
-            text,
-            match self.colours {
-                Colours::True => style.on_true_color(r, g, b),
-                _ => style.on_color256(palette(mixed)),
-            },
-        )
+        let strength = strength.min(1.);
+        let style = match self.colours {
+            Colours::True => {
+                let base: f64 = if self.light { 255. } else { 24. };
+                let share = 0.12 + 0.88 * strength.powf(0.8);
+                let [r, g, b] = hue.full.map(|part| (base + (part - base) * share) as u8);
+                Style::new().on_true_color(r, g, b)
+            }
+            _ => {
+                let steps = if self.light { hue.on_light } else { hue.on_dark };
+                let last = steps.len() - 1;
+                Style::new().on_color256(steps[((strength * last as f64).round() as usize).min(last)])
+            }
+        };
+        // Black on white grounds; on dark ones no colour is too bright for white.
+        self.styled(text, style.color256(if self.light { 16 } else { 231 }))
     }
 
     fn styled(&self, text: &str, style: Style) -> String {
@@ -99,32 +121,21 @@ impl Screen {
     }
 }
 
-/// The nearest of the palette's cube of 6 × 6 × 6, or of its 24 greys.
-fn palette(colour: Rgb) -> u8 {
-    let step = |part: f64| {
-        LEVELS.iter().enumerate().min_by(|a, b| (a.1 - part).abs().total_cmp(&(b.1 - part).abs()))
-    };
-    let [r, g, b] = colour.map(|part| step(part).map_or((0, 0.), |(number, level)| (number, *level)));
-    let grey = ((colour.iter().sum::<f64>() / 3. - 8.) / 10.).round().clamp(0., 23.);
-    let off = |other: Rgb| colour.iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
-    match off([8. + 10. * grey; 3]) < off([r.1, g.1, b.1]) {
-        true => 232 + grey as u8,
-        false => (16 + 36 * r.0 + 6 * g.0 + b.0) as u8,
-    }
-}
-
-const LEVELS: [f64; 6] = [0., 95., 135., 175., 215., 255.];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_the_nearest_of_the_palette() {
-        assert_eq!(palette([0., 0., 0.]), 16);
-        assert_eq!(palette([255., 255., 255.]), 231);
-        assert_eq!(palette([255., 0., 0.]), 196);
-        assert_eq!(palette([128., 128., 128.]), 244);
+    fn more_is_stronger() {
+        for (colours, light) in [(Colours::Palette, false), (Colours::Palette, true), (Colours::True, false)]
+        {
+            let screen = Screen { colours, width: 80, light };
+            let shades: Vec<String> = [0., 0.2, 0.6, 1.].map(|value| screen.heat("a", value)).to_vec();
+            assert_eq!(shades[0], "a");
+            assert!((1..4).all(|at| shades[at] != shades[at - 1]), "{shades:?}");
+            assert_eq!(screen.heat("a", 7.), shades[3]);
+            assert_ne!(screen.heat("a", -1.), shades[3]);
+        }
     }
 
     #[test]
