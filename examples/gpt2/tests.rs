@@ -1,5 +1,7 @@
 //! The example as a whole: arguments in, text out.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use clap::Parser;
 use serde_json::Value;
 
@@ -118,8 +120,8 @@ fn patching_brings_back_what_it_has_to() {
     // All of the difference comes in at one token and goes out at the last. Elsewhere nothing has changed yet, or
     // nothing is read any more.
     let last = one.len() - 1;
-    for at in 0..=last {
-        let (first_row, last_row) = (resid[0][at], resid[resid.len() - 1][at]);
+    let (first, end) = (&resid[0], &resid[resid.len() - 1]);
+    for (at, (first_row, last_row)) in first.iter().zip(end).enumerate() {
         assert!((first_row - f64::from(at == 9)).abs() < 1e-4, "{first_row} at {at}");
         assert!((last_row - f64::from(at == last)).abs() < 1e-4, "{last_row} at {at}");
     }
