@@ -35,9 +35,14 @@
 pub mod autoencoder;
 pub mod english;
 pub mod gpt2;
+pub mod language;
 pub mod lens;
+pub mod llama;
 
+mod activation;
+mod attention;
 mod bundled;
 mod init;
+mod weights;
 
 pub use bundled::{bundled, Bundled};

@@ -3,18 +3,14 @@ use std::path::Path;
 
 use candle_core::{DType, Tensor};
 use hookpoint_models::gpt2::{Config, Generation, Gpt2, Past, Sampling, Tokenizer};
+use hookpoint_tests::spoil::{self, assert_says, set, write_safetensors};
 use tempfile::TempDir;
 
 use crate::fixtures::{device, folder, model, Test};
 
 /// A copy of a checkpoint, to be spoiled.
 fn copy(case: &str) -> TempDir {
-    let copy = tempfile::tempdir().unwrap();
-    for file in fs::read_dir(folder(case)).unwrap() {
-        let file = file.unwrap();
-        fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
-    }
-    copy
+    spoil::copy(folder(case))
 }
 
 /// What is said about a folder that cannot be loaded.
@@ -24,29 +20,6 @@ fn complaint(folder: &Path) -> String {
         Ok(_) => panic!("it was loaded"),
         Err(error) => error.to_string(),
     }
-}
-
-#[track_caller]
-fn assert_says(text: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(text.contains(part), "`{part}` is not in: {text}");
-    }
-}
-
-/// Changes one entry of `config.json`.
-fn set(folder: &Path, name: &str, value: serde_json::Value) {
-    let path = folder.join("config.json");
-    let mut config: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    config[name] = value;
-    fs::write(path, config.to_string()).unwrap();
-}
-
-/// Writes a safetensors file with this header and so many bytes behind it.
-fn write_file(path: &Path, header: &str, data: usize) {
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend_from_slice(header.as_bytes());
-    bytes.resize(bytes.len() + data, 0);
-    fs::write(path, bytes).unwrap();
 }
 
 #[test]
@@ -138,14 +111,14 @@ fn a_header_that_claims_terabytes() {
     let dims = "[1048576, 1048576]";
     let huge =
         format!(r#"{{"wte.weight":{{"dtype":"F32","shape":{dims},"data_offsets":[0,4398046511104]}}}}"#);
-    write_file(&path, &huge, 100);
+    write_safetensors(&path, &huge, 100);
     assert_says(&complaint(copy.path()), &["4398046511", "damaged"]);
     // Sizes whose product overflows.
     let over = r#"{"wte.weight":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}}"#;
-    write_file(&path, over, 0);
+    write_safetensors(&path, over, 0);
     assert_says(&complaint(copy.path()), &["damaged"]);
     let end = r#"{"wte.weight":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,18446744073709551615]}}"#;
-    write_file(&path, end, 0);
+    write_safetensors(&path, end, 0);
     assert_says(&complaint(copy.path()), &["damaged"]);
 }
 
@@ -163,7 +136,7 @@ fn headers_that_are_nonsense() {
         r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}"#,
         r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#,
     ] {
-        write_file(&path, header, 4);
+        write_safetensors(&path, header, 4);
         assert_says(&complaint(copy.path()), &["model.safetensors", "damaged"]);
     }
 }

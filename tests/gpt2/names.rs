@@ -1,19 +1,15 @@
 use candle_core::Tensor;
 use hookpoint::prelude::*;
+use hookpoint_tests::compare::tensors;
+use hookpoint_tests::language::check_lens;
 
 use crate::fixtures::{assert_close, device, expected, folder, model, numbers, Test};
 
 #[test]
 fn every_point_of_transformer_lens_has_its_name_shape_and_value() -> Test {
     let (model, ids) = (Hooked::new(model("base")), &expected("base")["ids"]);
-    let path = folder("base").join("transformer_lens.safetensors");
-    let lens = candle_core::safetensors::load(path, &device())?;
-    let mut seen = 0;
-    for (name, wanted) in &lens {
-        let (_, cache) = model.run_with_cache(name.as_str(), |m| m.forward(ids))?;
-        assert_close(name, &cache[name.as_str()], wanted);
-        seen += 1;
-    }
+    let lens = tensors(folder("base").join("transformer_lens.safetensors"));
+    let seen = check_lens(&model, ids, &lens)?;
     // Two embeddings, and 14 in each block.
     assert_eq!(seen, 2 + 2 * 14);
     Ok(())

@@ -1,8 +1,10 @@
-use candle_core::{DType, IndexOp, Tensor};
+use candle_core::DType;
 use hookpoint::prelude::*;
-use hookpoint_models::gpt2::{Generation, Gpt2, Past};
+use hookpoint_models::gpt2::Gpt2;
+use hookpoint_tests::compare::bits;
+use hookpoint_tests::language::{check_greedy, check_loss, check_padded, check_points};
 
-use crate::fixtures::{assert_close, assert_within, device, expected, folder, model, row, Test, CASES};
+use crate::fixtures::{assert_close, assert_within, device, expected, folder, model, Test, CASES};
 
 /// The name that a module of transformers has here.
 pub fn our_name(theirs: &str) -> String {
@@ -26,29 +28,9 @@ pub fn our_name(theirs: &str) -> String {
 #[test]
 fn logits_modules_hidden_states_and_patterns_are_those_of_transformers() -> Test {
     for case in CASES {
-        let (model, expected) = (Hooked::new(model(case)), expected(case));
-        let patterns = ["**", "blocks.*:resid_pre", "blocks.*.attn:pattern"];
-        let (logits, cache) = model.run_with_cache(patterns, |m| m.forward(&expected["ids"]))?;
-        assert_close(&format!("{case}: logits"), &logits, &expected["logits"]);
-        let (mut modules, layers) = (0, model.config().n_layer);
-        for (name, wanted) in &expected {
-            let what = format!("{case}: {name}");
-            if let Some(module) = name.strip_prefix("module.") {
-                let found = &cache[our_name(module).as_str()];
-                // Hugging Face embeds positions once for the whole batch.
-                let wanted = if module.ends_with("wpe") { wanted.squeeze(0)? } else { wanted.clone() };
-                assert_close(&what, found, &wanted);
-                modules += 1;
-            } else if let Some(layer) = name.strip_prefix("attentions.") {
-                assert_close(&what, &cache[format!("blocks.{layer}.attn.hook_pattern").as_str()], wanted);
-            } else if let Some(layer) = name.strip_prefix("hidden_states.") {
-                let point = match layer.parse::<usize>()? == layers {
-                    true => "ln_final".to_string(),
-                    false => format!("blocks.{layer}.hook_resid_pre"),
-                };
-                assert_close(&what, &cache[point.as_str()], wanted);
-            }
-        }
+        let model = Hooked::new(model(case));
+        let layers = model.config().n_layer;
+        let modules = check_points(case, &model, &expected(case), layers, our_name)?;
         // Embeddings, final norm, head; and ten for each block.
         assert_eq!(modules, 4 + 10 * layers, "{case}");
     }
@@ -56,53 +38,12 @@ fn logits_modules_hidden_states_and_patterns_are_those_of_transformers() -> Test
 }
 
 #[test]
-fn the_loss_is_that_of_transformers() -> Test {
+fn losses_greedy_texts_and_padded_rows_are_those_of_transformers() -> Test {
     for case in CASES {
         let (model, expected) = (model(case), expected(case));
-        let ids = &expected["ids"];
-        let logits = model.forward(ids)?;
-        let (batch, pos) = ids.dims2()?;
-        let predicted = logits.narrow(1, 0, pos - 1)?.reshape((batch * (pos - 1), ()))?;
-        let targets = ids.narrow(1, 1, pos - 1)?.flatten_all()?;
-        let loss = candle_nn::loss::cross_entropy(&predicted, &targets)?;
-        assert_close(&format!("{case}: loss"), &loss, &expected["loss"]);
-    }
-    Ok(())
-}
-
-#[test]
-fn greedy_texts_are_those_of_transformers() -> Test {
-    for case in CASES {
-        let (model, expected) = (model(case), expected(case));
-        let prompt = row(&expected["ids"], 0);
-        let text = model.generate(&[&prompt], &Generation::new(8))?;
-        assert_eq!(text[0], row(&expected["greedy"], 0), "{case}");
-    }
-    Ok(())
-}
-
-#[test]
-fn padded_rows_give_what_transformers_gives_for_them() -> Test {
-    for case in CASES {
-        let (model, expected) = (model(case), expected(case));
-        let padding: Vec<usize> =
-            expected["padded_by"].to_vec1::<i64>()?.iter().map(|padding| *padding as usize).collect();
-        let mut past = Past::none().padded(&padding);
-        let logits = model.forward_after(&expected["padded_ids"], &mut past)?;
-        let mut prompts = Vec::new();
-        for (number, padding) in padding.iter().enumerate() {
-            let what = format!("{case}: logits of row {number}");
-            assert_close(
-                &what,
-                &logits.i((number, *padding..))?,
-                &expected["padded_logits"].i((number, *padding..))?,
-            );
-            prompts.push(row(&expected["padded_ids"], number)[*padding..].to_vec());
-        }
-        let texts = model.generate(&prompts, &Generation::new(8))?;
-        for (number, padding) in padding.iter().enumerate() {
-            assert_eq!(texts[number], row(&expected["padded_greedy"], number)[*padding..], "{case}");
-        }
+        check_loss(case, &model, &expected)?;
+        check_greedy(case, &model, &expected)?;
+        check_padded(case, &model, &expected)?;
     }
     Ok(())
 }
@@ -165,8 +106,4 @@ fn reading_everything_changes_nothing() -> Test {
     assert!(cache.get("blocks.1.attn.hook_result").is_some());
     assert_eq!(bits(&read), plain);
     Ok(())
-}
-
-fn bits(tensor: &Tensor) -> Vec<u32> {
-    crate::fixtures::numbers(tensor).into_iter().map(f32::to_bits).collect()
 }

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 /// The checkpoints, and how numbers are compared.
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 #[path = "../gpt2/fixtures.rs"]
 mod fixtures;
 

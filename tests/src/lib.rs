@@ -1,6 +1,6 @@
 //! Tests that need more than one crate of the workspace. What is here is in the test targets of the
 //! manifest, each of which says in its first lines what it checks. The library itself holds what the code in
-//! the pages under `docs` needs, and compiles that code.
+//! the pages under `docs` needs, and compiles that code; and what the tests of several models share.
 //!
 //! Tests that compute something take their device from `HOOKPOINT_DEVICE`, so that the same tests run on
 //! a GPU:
@@ -14,7 +14,10 @@
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 
+pub mod compare;
 pub mod example;
+pub mod language;
+pub mod spoil;
 
 /// Compiles and runs the code of the page.
 #[cfg(doctest)]

@@ -3,7 +3,7 @@
 use hookpoint::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::activation::Activation;
+use crate::activation::Activation;
 
 /// The sizes and choices of a GPT-2, by the names of Hugging Face's `GPT2Config`: everything in it that
 /// changes what is computed. What a `config.json` leaves out has the value that it has there.

@@ -6,7 +6,7 @@ use hookpoint::Result;
 
 use super::config::Config;
 use super::model::Gpt2;
-use super::tokenizer::Tokenizer;
+use crate::language::Tokenizer;
 
 const CONFIG: &str = include_str!("../../embedded/config.json");
 const TOKENIZER: &str = include_str!("../../embedded/tokenizer.json");

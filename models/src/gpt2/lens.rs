@@ -1,20 +1,9 @@
 //! What the lenses have to know about a GPT-2.
 
-use candle_core::{Error, Result, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::model::{Block, Gpt2};
-use crate::lens::{Norm, Output, Transformer};
-
-impl Gpt2 {
-    fn block(&self, layer: usize) -> Result<&Block> {
-        let layers = self.blocks().len();
-        self.blocks().get(layer).ok_or_else(|| {
-            Error::from(hookpoint::Error::msg(format!(
-                "there is no layer {layer}: this model has {layers}, counted from 0"
-            )))
-        })
-    }
-}
+use super::model::Gpt2;
+use crate::lens::{layer_of, Norm, Output, Transformer};
 
 impl Transformer for Gpt2 {
     fn logits(&self, ids: &Tensor) -> Result<Tensor> {
@@ -40,11 +29,11 @@ impl Transformer for Gpt2 {
     }
 
     fn attn_bias(&self, layer: usize) -> Result<Option<Tensor>> {
-        Ok(self.block(layer)?.attn().c_proj().bias().cloned())
+        Ok(layer_of(self.blocks(), layer)?.attn().c_proj().bias().cloned())
     }
 
     fn mlp_output(&self, layer: usize) -> Result<Output> {
-        let linear = self.block(layer)?.mlp().c_proj();
+        let linear = layer_of(self.blocks(), layer)?.mlp().c_proj();
         Ok(Output { weight: linear.weight().t()?, bias: linear.bias().cloned() })
     }
 }

@@ -84,26 +84,14 @@
 //! The forward code uses candle's fused softmax and layer norm, through which candle's own `backward` does not
 //! see. It stops there without a word.
 
-mod activation;
-mod checkpoint;
 mod config;
 mod embedded;
 mod generate;
-#[cfg(feature = "hub")]
-mod hub;
 mod lens;
 mod load;
 mod model;
-mod past;
-mod prompt;
-mod random;
-mod sample;
-mod tokenizer;
 
-pub use activation::Activation;
+pub use crate::activation::Activation;
+pub use crate::language::{Generation, Past, Sampling, Tokenizer};
 pub use config::Config;
-pub use generate::Generation;
 pub use model::{Attention, Block, Gpt2, Mlp};
-pub use past::Past;
-pub use sample::Sampling;
-pub use tokenizer::Tokenizer;

@@ -8,12 +8,11 @@ use candle_nn::ops::softmax_last_dim;
 use candle_nn::{layer_norm, Embedding, Init, LayerNorm, Linear, VarBuilder};
 use hookpoint::prelude::*;
 
-use super::activation::Activation;
 use super::config::Config;
-use super::past::Past;
-use super::prompt;
-use super::tokenizer::Tokenizer;
+use crate::activation::Activation;
+use crate::attention::{self, masked};
 use crate::bundled::bundle;
+use crate::language::{check_prompt, Limits, Past, Tokenizer};
 
 /// How far from zero weights are before training.
 const SPREAD: f64 = 0.02;
@@ -101,16 +100,13 @@ impl Attention {
     /// `z` of `[batch, pos, head, d_head]`.
     #[hook(skip)]
     pub fn head_results(&self, z: &Tensor) -> Result<Tensor> {
-        let heads = z.transpose(1, 2)?.contiguous()?;
-        heads.broadcast_matmul(&self.w_o()?)?.transpose(1, 2)
+        attention::head_results(z, self.c_proj.weight())
     }
 
     /// The output weights by head: `[head, d_head, d_model]`.
     #[hook(skip)]
     pub fn w_o(&self) -> Result<Tensor> {
-        let weight = self.c_proj.weight().t()?;
-        let (input, output) = weight.dims2()?;
-        weight.reshape((self.n_head, input / self.n_head, output))
+        attention::by_head(self.c_proj.weight(), self.n_head)
     }
 
     /// The layer that adds up what the heads found.
@@ -123,13 +119,6 @@ impl Attention {
     #[hook(skip)]
     pub fn c_attn(&self) -> &Linear {
         &self.c_attn
-    }
-}
-
-fn masked(scores: Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-    match mask {
-        Some(mask) => scores.broadcast_add(mask),
-        None => Ok(scores),
     }
 }
 
@@ -269,13 +258,14 @@ impl Gpt2 {
     /// As [`forward`](Self::forward), where `ids` follow what `past` has seen, and may be padded on the
     /// left. Only the logits of the new positions are computed.
     pub fn forward_after(&self, ids: &Tensor, past: &mut Past) -> Result<Tensor> {
-        let (batch, pos) = prompt::check(ids, past, &self.config)?;
+        let limits = Limits { vocab_size: self.config.vocab_size, n_positions: self.config.n_positions };
+        let (batch, pos) = check_prompt(ids, past, limits)?;
         let device = self.embed.embeddings().device();
         // each [batch, pos, d_model]
         let embed = self.embed.forward(ids)?;
         let pos_embed = self.pos_embed.forward(&past.positions(pos, device)?)?.broadcast_as(embed.shape())?;
         // none, or [pos, key], or [batch, 1, pos, key]
-        let mask = past.mask(batch, pos, self.score_dtype(), device)?;
+        let mask = past.mask(batch, pos, None, self.score_dtype(), device)?;
         let mut resid = (embed + pos_embed)?;
         for block in &self.blocks {
             resid = block.forward(&resid, mask.as_ref(), past)?;

@@ -53,6 +53,8 @@ pub use norm::Norm;
 pub use target::{Target, Tokens};
 pub use transformer::{Head, Output, Site, Transformer};
 
+pub(crate) use transformer::layer_of;
+
 use hookpoint::{Error, Result};
 
 /// A place counted from the start, or with a negative number from the end.

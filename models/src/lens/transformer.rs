@@ -89,6 +89,14 @@ pub trait Transformer: AutoHook {
     }
 }
 
+/// A block by its number.
+pub(crate) fn layer_of<B>(blocks: &[B], layer: usize) -> candle_core::Result<&B> {
+    let layers = blocks.len();
+    blocks.get(layer).ok_or_else(|| {
+        Error::msg(format!("there is no layer {layer}: this model has {layers}, counted from 0")).into()
+    })
+}
+
 /// A point that every block has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -9,7 +9,7 @@ use hookpoint::{Error, ErrorKind, Result};
 /// A tokenizer as Hugging Face's `tokenizer.json` describes it. A clone shares everything.
 ///
 /// ```
-/// use hookpoint_models::gpt2::Tokenizer;
+/// use hookpoint_models::language::Tokenizer;
 ///
 /// let tokenizer = Tokenizer::from_json(r#"{
 ///     "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Result, Tensor};
 
-/// What a [`Gpt2`](super::Gpt2) remembers of the tokens it has seen, so that a later call need only
+/// What a model remembers of the tokens it has seen, so that a later call need only
 /// compute the new ones: the KV cache. It also knows which positions are padding.
 ///
 /// ```
@@ -68,7 +68,7 @@ impl Past {
         &self.padding
     }
 
-    pub(super) fn batch(&self) -> Option<usize> {
+    pub(crate) fn batch(&self) -> Option<usize> {
         match self.layers.values().next() {
             Some((keys, _)) if self.len > 0 => keys.dim(0).ok(),
             _ => None,
@@ -76,7 +76,7 @@ impl Past {
     }
 
     /// All keys and values of a block up to now, given those of the new positions.
-    pub(super) fn extend(&mut self, layer: usize, k: Tensor, v: Tensor) -> Result<(Tensor, Tensor)> {
+    pub(crate) fn extend(&mut self, layer: usize, k: Tensor, v: Tensor) -> Result<(Tensor, Tensor)> {
         if self.forgets {
             return Ok((k, v));
         }
@@ -93,14 +93,14 @@ impl Past {
     }
 
     /// Counts new positions, after a call that went through.
-    pub(super) fn advance(&mut self, pos: usize) {
+    pub(crate) fn advance(&mut self, pos: usize) {
         if !self.forgets {
             self.len += pos;
         }
     }
 
     /// The numbers of the next positions: `[pos]`, or `[batch, pos]` where rows are padded differently.
-    pub(super) fn positions(&self, pos: usize, device: &Device) -> Result<Tensor> {
+    pub(crate) fn positions(&self, pos: usize, device: &Device) -> Result<Tensor> {
         let columns = self.len..self.len + pos;
         if self.padding.is_empty() {
             return Tensor::arange(columns.start as u32, columns.end as u32, device);
@@ -115,21 +115,24 @@ impl Past {
 
     /// What is added to attention scores: 0 where a query may look, minus infinity where not.
     /// `[pos, key]`, or `[batch, 1, pos, key]` with padding; none where a query may look everywhere.
-    pub(super) fn mask(
+    /// With a `window` a query sees so many positions, its own being the last of them.
+    pub(crate) fn mask(
         &self,
         batch: usize,
         pos: usize,
+        window: Option<usize>,
         dtype: DType,
         device: &Device,
     ) -> Result<Option<Tensor>> {
         let keys = self.len + pos;
-        if self.padding.is_empty() && pos == 1 {
+        if self.padding.is_empty() && pos == 1 && window.is_none_or(|window| keys <= window) {
             return Ok(None);
         }
         let row = |padding: usize| {
             (self.len..keys).flat_map(move |query| {
+                let first = window.map_or(0, |window| (query + 1).saturating_sub(window));
                 // Padding sees itself, so that there is always something to attend to.
-                let seen = move |key| key == query || (padding..query).contains(&key);
+                let seen = move |key| key == query || (padding.max(first)..query).contains(&key);
                 (0..keys).map(move |key| if seen(key) { 0. } else { f32::NEG_INFINITY })
             })
         };

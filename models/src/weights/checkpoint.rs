@@ -4,7 +4,7 @@
 //! will live in. Nothing is mapped: candle copies what it maps, so a map saves nothing, needs `unsafe`, and
 //! ends the process if somebody shortens the file meanwhile.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -16,11 +16,13 @@ use hookpoint::{Error, ErrorKind, Result};
 use safetensors::tensor::Metadata;
 
 /// The weights of one model, in one file or several.
-pub(super) struct Checkpoint {
+pub struct Checkpoint {
     /// Of the folder, for messages.
     name: String,
     tensors: HashMap<String, Place>,
     files: Mutex<Vec<File>>,
+    /// The names that somebody has asked for.
+    asked: Mutex<HashSet<String>>,
 }
 
 /// Where a tensor is.
@@ -38,8 +40,12 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 impl Checkpoint {
     /// Reads the headers of `model.safetensors` in a folder, or of the files that its index names.
     pub fn open(folder: &Path) -> Result<Self> {
-        let mut checkpoint =
-            Self { name: folder.display().to_string(), tensors: HashMap::new(), files: Mutex::default() };
+        let mut checkpoint = Self {
+            name: folder.display().to_string(),
+            tensors: HashMap::new(),
+            files: Mutex::default(),
+            asked: Mutex::default(),
+        };
         if folder.join(WHOLE).exists() {
             checkpoint.add_file(&folder.join(WHOLE))?;
         } else if folder.join(INDEX).exists() {
@@ -74,6 +80,27 @@ impl Checkpoint {
     /// The names of all tensors, in no order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
+    }
+
+    /// An error if there are tensors that nobody asked for, but those that `known` says may be there: the
+    /// model would compute something else than they were made for.
+    pub fn check_all_asked(&self, known: impl Fn(&str) -> bool) -> Result<()> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.names().filter(|name| !asked.contains(*name) && !known(name)).min();
+        match left {
+            None => Ok(()),
+            Some(name) => Err(Error::msg(format!(
+                "{}: a model of this config.json has no tensor `{name}`\n  config.json and weights have to \
+                 belong together",
+                self.name
+            ))),
+        }
+    }
+
+    fn place(&self, name: &str) -> Result<&Place> {
+        let place = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_string());
+        Ok(place)
     }
 
     fn read(&self, name: &str, place: &Place, dtype: DType, device: &Device) -> Result<Tensor> {
@@ -119,7 +146,7 @@ impl Checkpoint {
     }
 }
 
-impl SimpleBackend for Checkpoint {
+impl SimpleBackend for &Checkpoint {
     fn get(
         &self,
         shape: Shape,
@@ -128,7 +155,7 @@ impl SimpleBackend for Checkpoint {
         dtype: DType,
         device: &Device,
     ) -> candle_core::Result<Tensor> {
-        let place = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
+        let place = self.place(name)?;
         // Before anything is read: a shape that is wrong may also be huge.
         if place.shape != shape.dims() {
             return Err(Error::msg(format!(
@@ -144,8 +171,7 @@ impl SimpleBackend for Checkpoint {
     }
 
     fn get_unchecked(&self, name: &str, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
-        let place = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
-        Ok(self.read(name, place, dtype, device)?)
+        Ok(self.read(name, self.place(name)?, dtype, device)?)
     }
 
     fn contains_tensor(&self, name: &str) -> bool {

@@ -1,33 +1,15 @@
-//! A GPT-2 from the Hugging Face hub.
+//! Models from the Hugging Face hub.
 
 use std::path::PathBuf;
 
-use candle_core::{DType, Device};
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::Cache;
 use hookpoint::{Error, Result};
 
 use super::checkpoint::{shards, INDEX};
-use super::model::Gpt2;
-
-impl Gpt2 {
-    /// Loads a model of the hub by its name, such as `openai-community/gpt2`. Files that are not in the
-    /// hub's cache yet are downloaded, with a progress bar. `HF_HOME` says where the cache is.
-    ///
-    /// ```no_run
-    /// use candle_core::{DType, Device};
-    /// use hookpoint_models::gpt2::Gpt2;
-    ///
-    /// let model = Gpt2::from_hub("openai-community/gpt2", DType::F32, &Device::Cpu)?;
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn from_hub(name: &str, dtype: DType, device: &Device) -> Result<Self> {
-        Self::from_dir(fetch(name)?, dtype, device)
-    }
-}
 
 /// The folder with the files of a model, after those that are missing have been downloaded.
-fn fetch(name: &str) -> Result<PathBuf> {
+pub fn fetch(name: &str) -> Result<PathBuf> {
     let part =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || "-_.".contains(c));
     if name.split('/').count() > 2 || !name.split('/').all(part) {

@@ -1,22 +1,18 @@
-//! A GPT-2 before training, from a seed.
+//! Weights as they are before training, from a seed.
 
 use std::sync::{Mutex, PoisonError};
 
 use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init as Hint, VarBuilder};
-use hookpoint::{Error, Result};
+use hookpoint::Error;
 
-use super::config::Config;
-use super::model::Gpt2;
 use crate::init::Init;
 
-impl Gpt2 {
-    /// A model as it is before training. Equal seeds give equal weights, on every machine.
-    pub fn random(config: &Config, seed: u64, device: &Device) -> Result<Self> {
-        let backend = Box::new(Seeded(Mutex::new(Init::new(seed))));
-        Ok(Self::load(VarBuilder::from_backend(backend, DType::F32, device.clone()), config)?)
-    }
+/// Weights in f32 as the hints of a model's code ask for. Equal seeds give equal weights, on every machine.
+pub fn seeded(seed: u64, device: &Device) -> VarBuilder<'static> {
+    let backend = Box::new(Seeded(Mutex::new(Init::new(seed))));
+    VarBuilder::from_backend(backend, DType::F32, device.clone())
 }
 
 /// Gives weights in the order in which they are asked for.

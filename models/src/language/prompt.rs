@@ -3,11 +3,17 @@
 use candle_core::{DType, Device, Tensor};
 use hookpoint::{Error, Result};
 
-use super::config::Config;
 use super::past::Past;
 
+/// How large ids may be, and how many of them there may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    pub vocab_size: usize,
+    pub n_positions: usize,
+}
+
 /// Gives batch and pos of `ids`, if they can follow `past`.
-pub(super) fn check(ids: &Tensor, past: &Past, config: &Config) -> Result<(usize, usize)> {
+pub(crate) fn check(ids: &Tensor, past: &Past, limits: Limits) -> Result<(usize, usize)> {
     let &[batch, pos] = ids.dims() else {
         return Err(Error::msg(format!(
             "ids have to be [batch, pos], these have shape {:?}\n  for a single prompt, use `.unsqueeze(0)`",
@@ -20,17 +26,17 @@ pub(super) fn check(ids: &Tensor, past: &Past, config: &Config) -> Result<(usize
             ids.dims()
         )));
     }
-    check_ids(ids, config)?;
+    check_ids(ids, limits)?;
     check_rows(batch, pos, past)?;
     let longest = past.len() + pos - past.padding().iter().min().copied().unwrap_or(0);
-    if longest > config.n_positions {
-        return Err(too_long(longest, config));
+    if longest > limits.n_positions {
+        return Err(too_long(longest, limits));
     }
     Ok((batch, pos))
 }
 
-pub(super) fn too_long(tokens: usize, config: &Config) -> Error {
-    let most = config.n_positions;
+pub(super) fn too_long(tokens: usize, limits: Limits) -> Error {
+    let most = limits.n_positions;
     Error::msg(format!(
         "{tokens} tokens do not fit into the context of this model, which has {most} positions\n  \
          shorten the prompt, or generate fewer tokens"
@@ -55,18 +61,18 @@ fn check_rows(batch: usize, pos: usize, past: &Past) -> Result<()> {
 }
 
 /// Every id has to be there: candle takes the largest number there is for "none", and gives zeros.
-fn check_ids(ids: &Tensor, config: &Config) -> Result<()> {
+fn check_ids(ids: &Tensor, limits: Limits) -> Result<()> {
     if !matches!(ids.dtype(), DType::U32 | DType::I64) {
         let found = ids.dtype().as_str();
         return Err(Error::msg(format!("ids have to be u32 or i64, these are {found}")));
     }
     let numbers = ids.to_device(&Device::Cpu)?.flatten_all()?.to_dtype(DType::I64)?.to_vec1::<i64>()?;
-    let is_wrong = |id: &&i64| usize::try_from(**id).map_or(true, |id| id >= config.vocab_size);
+    let is_wrong = |id: &&i64| usize::try_from(**id).map_or(true, |id| id >= limits.vocab_size);
     match numbers.iter().find(is_wrong) {
         None => Ok(()),
         Some(id) => {
             let (at, last) =
-                (numbers.iter().position(|other| other == id).unwrap_or(0), config.vocab_size - 1);
+                (numbers.iter().position(|other| other == id).unwrap_or(0), limits.vocab_size - 1);
             let pos = ids.dim(1)?.max(1);
             Err(Error::msg(format!(
                 "there is no token {id} (row {}, position {}): this model's tokens are 0 to {last}\n  \
