@@ -24,9 +24,11 @@
 //! | model | what it is |
 //! | --- | --- |
 //! | [`gpt2`] | GPT-2, a small one that needs no files or any Hugging Face checkpoint, with generation |
+//! | [`llama`] | Llama, Qwen2 and Mistral, from Hugging Face checkpoints or GGUF files |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
-//! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads.
+//! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
+//! what models that continue texts share.
 //! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
 //!
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint. With `hub`, models
@@ -42,6 +44,7 @@ pub mod llama;
 mod activation;
 mod attention;
 mod bundled;
+mod gguf;
 mod init;
 mod weights;
 

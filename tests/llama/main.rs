@@ -17,3 +17,9 @@ mod generation;
 
 /// Files, configs and prompts that are wrong.
 mod bad_input;
+
+/// GGUF files: models, tokenizers.
+mod gguf;
+
+/// GGUF files that are wrong.
+mod bad_gguf;

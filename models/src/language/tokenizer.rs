@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use hookpoint::{Error, ErrorKind, Result};
 
+use crate::gguf::{tokenizer, Gguf, Unsupported};
+
 /// A tokenizer as Hugging Face's `tokenizer.json` describes it. A clone shares everything.
 ///
 /// ```
@@ -35,6 +37,15 @@ impl Tokenizer {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ErrorKind::Io { path: path.display().to_string(), source })?;
         Self::from_json(&text).map_err(|error| Error::msg(format!("{}: {error}", path.display())))
+    }
+
+    /// Makes the tokenizer that a GGUF file describes.
+    pub fn from_gguf(path: impl AsRef<Path>) -> Result<Self> {
+        let file = Gguf::open(path.as_ref())?;
+        tokenizer(file.metadata()).map_err(|unsupported| match unsupported {
+            Unsupported::Kind(why) => file.error(format!("{why}, which is not known here")),
+            Unsupported::Error(error) => file.error(error),
+        })
     }
 
     /// Reads the text of a `tokenizer.json`.
@@ -76,7 +87,10 @@ impl Tokenizer {
                 }
             }
             None => {
-                if let Some(word) = dropped(text, encoding.get_offsets()) {
+                // A letter may be written with several characters, of which one is left.
+                let normal = self.normalized(text)?;
+                let encoding = self.0.encode(normal.as_str(), true).unwrap_or(encoding.clone());
+                if let Some(word) = dropped(&normal, encoding.get_offsets()) {
                     return Err(unknown(word, text));
                 }
             }
@@ -111,6 +125,16 @@ impl Tokenizer {
     /// Are there no tokens at all?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn normalized(&self, text: &str) -> Result<String> {
+        use tokenizers::Normalizer;
+        let mut normal = tokenizers::NormalizedString::from(text);
+        if let Some(normalizer) = self.0.get_normalizer() {
+            let failed = |error| Error::msg(format!("cannot normalize `{text}`: {error}"));
+            normalizer.normalize(&mut normal).map_err(failed)?;
+        }
+        Ok(normal.get().to_string())
     }
 
     fn unknown_token(&self) -> Option<String> {

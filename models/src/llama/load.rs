@@ -4,7 +4,7 @@ use std::path::Path;
 
 use candle_core::{DType, Device};
 use candle_nn::VarBuilder;
-use hookpoint::Result;
+use hookpoint::{Error, Result};
 
 use super::config::Config;
 use super::model::Llama;
@@ -28,6 +28,14 @@ impl Llama {
         Ok(model)
     }
 
+    /// Loads a folder as [`from_dir`](Self::from_dir) does, or a file as [`from_gguf`](Self::from_gguf) does.
+    pub fn from_path(path: impl AsRef<Path>, dtype: DType, device: &Device) -> Result<Self> {
+        match path.as_ref().is_file() {
+            true => Self::from_gguf(path, dtype, device),
+            false => Self::from_dir(path, dtype, device),
+        }
+    }
+
     /// Loads a model of the hub by its name, such as `HuggingFaceTB/SmolLM2-135M`. Files that are not in the
     /// hub's cache yet are downloaded, with a progress bar. `HF_HOME` says where the cache is.
     #[cfg(feature = "hub")]
@@ -42,7 +50,16 @@ impl Llama {
 
     /// The tokenizer that came with the model.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        self.tokenizer.as_ref().ok_or_else(no_tokenizer)
+        let why = || {
+            match &self.no_tokenizer {
+            Some(why) => Error::msg(format!(
+                "this model came without a tokenizer that can be used: {why}\n  give one to `with_tokenizer`, such \
+                 as that of its `tokenizer.json`"
+            )),
+            None => no_tokenizer(),
+        }
+        };
+        self.tokenizer.as_ref().ok_or_else(why)
     }
 
     /// The same model with this tokenizer.

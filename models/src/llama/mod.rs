@@ -44,11 +44,15 @@
 //! [`Llama::from_dir`] takes the folder of a checkpoint as Hugging Face's `save_pretrained` writes it, and its
 //! tokenizer with it. What is computed is what transformers computes, for every choice that [`Config`] has.
 //!
+//! [`Llama::from_gguf`] takes a GGUF file, with the tokenizer in it; quantized weights become numbers, or stay
+//! as they are with [`Llama::from_gguf_quantized`]. [`Llama::from_path`] takes either, a folder or a file.
+//!
 //! Generation, the lenses and gradients are those of [`gpt2`](crate::gpt2).
 
 mod config;
 mod config_json;
 mod generate;
+mod gguf;
 mod lens;
 mod load;
 mod model;

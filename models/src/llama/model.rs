@@ -237,8 +237,9 @@ impl Block {
 /// A model of the Llama family, as Hugging Face's `LlamaForCausalLM`, `Qwen2ForCausalLM` and
 /// `MistralForCausalLM` compute it.
 ///
-/// Made by [`from_dir`](Self::from_dir) from a folder, or by [`load`](Self::load) from any source of
-/// weights. [The module's documentation](super) has an example and the names of all points.
+/// Made by [`from_dir`](Self::from_dir) from a folder, by [`from_gguf`](Self::from_gguf) from a file, or by
+/// [`load`](Self::load) from any source of weights. [The module's documentation](super) has an example and
+/// the names of all points.
 #[derive(Clone, Debug, AutoHook)]
 pub struct Llama {
     embed: Embedding,
@@ -248,6 +249,8 @@ pub struct Llama {
     unembed: Projection,
     config: Config,
     pub(super) tokenizer: Option<Tokenizer>,
+    /// Why there is none.
+    pub(super) no_tokenizer: Option<String>,
 }
 
 #[auto_hook]
@@ -279,6 +282,7 @@ impl Llama {
             embed,
             config: config.clone(),
             tokenizer: None,
+            no_tokenizer: None,
         })
     }
 
@@ -302,7 +306,7 @@ impl Llama {
         let mask = mask_of(None)?;
         let window = match self.config.sliding_window {
             Some(_) => mask_of(self.config.sliding_window)?,
-            None => mask.clone(),
+            None => None,
         };
         let mut resid = embed;
         for block in &self.blocks {

@@ -16,10 +16,7 @@ pub struct Folder {
 impl Folder {
     /// A folder that is there. `model` is who asks, for messages, as in "a GPT-2".
     pub fn open(path: &Path, model: &str, dtype: DType) -> Result<Self> {
-        if !dtype.is_float() {
-            let name = dtype.as_str();
-            return Err(Error::msg(format!("{model} cannot compute in {name}: use F32, F16 or BF16")));
-        }
+        check_dtype(model, dtype)?;
         if !path.is_dir() {
             return Err(Error::msg(format!(
                 "{}: there is no such folder\n  give the folder of a checkpoint, with config.json and model.safetensors",
@@ -65,4 +62,13 @@ impl Folder {
     pub fn tokenizer(&self) -> Result<Option<Tokenizer>> {
         self.file("tokenizer.json").map(Tokenizer::from_file).transpose()
     }
+}
+
+/// Can a model compute in this?
+pub fn check_dtype(model: &str, dtype: DType) -> Result<()> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    let name = dtype.as_str();
+    Err(Error::msg(format!("{model} cannot compute in {name}: use F32, F16 or BF16")))
 }

@@ -1,4 +1,4 @@
-//! Where weights come from: the folder of a checkpoint, the hub, a GGUF file, or a seed.
+//! Where weights come from: the folder of a checkpoint, the hub, or a seed.
 
 mod checkpoint;
 mod folder;
@@ -6,5 +6,5 @@ mod folder;
 pub mod hub;
 mod random;
 
-pub use folder::Folder;
+pub use folder::{check_dtype, Folder};
 pub use random::seeded;
