@@ -25,6 +25,7 @@
 //! | --- | --- |
 //! | [`gpt2`] | GPT-2, a small one that needs no files or any Hugging Face checkpoint, with generation |
 //! | [`llama`] | Llama, Qwen2 and Mistral, from Hugging Face checkpoints or GGUF files |
+//! | [`bert`] | the BERT encoder, from Hugging Face checkpoints, with vectors of sentences |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
 //! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
@@ -35,6 +36,7 @@
 //! can be loaded by their name on the Hugging Face hub.
 
 pub mod autoencoder;
+pub mod bert;
 pub mod english;
 pub mod gpt2;
 pub mod language;

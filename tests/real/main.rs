@@ -13,6 +13,9 @@ use std::path::PathBuf;
 /// SmolLM2-135M-Instruct, from a GGUF file.
 mod smollm2;
 
+/// all-MiniLM-L6-v2, from a folder.
+mod minilm;
+
 /// A file or folder of a trained model. Where it is not there, says so, and gives nothing.
 pub fn real(test: &str, path: &str) -> Option<PathBuf> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../real-models")).join(path);

@@ -4,6 +4,7 @@ use hookpoint::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::activation::Activation;
+use crate::weights::check_sizes;
 
 /// The sizes and choices of a GPT-2, by the names of Hugging Face's `GPT2Config`: everything in it that
 /// changes what is computed. What a `config.json` leaves out has the value that it has there.
@@ -109,20 +110,13 @@ impl Config {
 
     /// Can there be such a model?
     pub fn check(&self) -> Result<()> {
-        let sizes = [
+        check_sizes(&[
             ("vocab_size", self.vocab_size),
             ("n_positions", self.n_positions),
             ("n_embd", self.n_embd),
             ("n_head", self.n_head),
             ("n_inner", self.n_inner.unwrap_or(1)),
-        ];
-        // Sizes are multiplied later; with this bound nothing can overflow.
-        const MOST: usize = 1 << 28;
-        for (name, size) in sizes {
-            if size == 0 || size > MOST {
-                return Err(Error::msg(format!("the config says that {name} is {size}")));
-            }
-        }
+        ])?;
         if self.n_embd % self.n_head != 0 {
             let (width, heads) = (self.n_embd, self.n_head);
             return Err(Error::msg(format!("n_embd ({width}) is not a multiple of n_head ({heads})")));

@@ -98,6 +98,16 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The ids of a text, or of a pair, each with its type; words that are not known become the token for that.
+    pub(crate) fn encode_typed(&self, text: &str, second: Option<&str>) -> Result<Vec<(u32, u32)>> {
+        let encoded = match second {
+            Some(second) => self.0.encode((text, second), true),
+            None => self.0.encode(text, true),
+        };
+        let encoding = encoded.map_err(|error| Error::msg(format!("cannot tokenize `{text}`: {error}")))?;
+        Ok(encoding.get_ids().iter().copied().zip(encoding.get_type_ids().iter().copied()).collect())
+    }
+
     /// The text of ids. Special tokens are shown.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         if let Some(id) = ids.iter().find(|id| self.0.id_to_token(**id).is_none()) {

@@ -4,6 +4,7 @@ use hookpoint::{Error, Result};
 
 use super::rope::RopeScaling;
 use crate::activation::Activation;
+use crate::weights::check_sizes;
 
 /// The sizes and choices of a model of the Llama family, by the names of Hugging Face's `LlamaConfig`:
 /// everything that changes what is computed.
@@ -121,7 +122,7 @@ impl Config {
 
     /// Can there be such a model?
     pub fn check(&self) -> Result<()> {
-        let sizes = [
+        check_sizes(&[
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
@@ -130,14 +131,7 @@ impl Config {
             ("head_dim", self.head_dim),
             ("max_position_embeddings", self.max_position_embeddings),
             ("sliding_window", self.sliding_window.unwrap_or(1)),
-        ];
-        // Sizes are multiplied later; with this bound nothing can overflow.
-        const MOST: usize = 1 << 28;
-        for (name, size) in sizes {
-            if size == 0 || size > MOST {
-                return Err(Error::msg(format!("the config says that {name} is {size}")));
-            }
-        }
+        ])?;
         let (heads, shared) = (self.num_attention_heads, self.num_key_value_heads);
         if heads % shared != 0 {
             return Err(Error::msg(format!(

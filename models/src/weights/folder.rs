@@ -72,3 +72,12 @@ pub fn check_dtype(model: &str, dtype: DType) -> Result<()> {
     let name = dtype.as_str();
     Err(Error::msg(format!("{model} cannot compute in {name}: use F32, F16 or BF16")))
 }
+
+/// Sizes of a config, each with its name: none is 0, and none so large that products of them overflow.
+pub fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
+    const MOST: usize = 1 << 28;
+    match sizes.iter().find(|(_, size)| *size == 0 || *size > MOST) {
+        None => Ok(()),
+        Some((name, size)) => Err(Error::msg(format!("the config says that {name} is {size}"))),
+    }
+}

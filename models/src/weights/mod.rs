@@ -6,5 +6,5 @@ mod folder;
 pub mod hub;
 mod random;
 
-pub use folder::{check_dtype, Folder};
+pub use folder::{check_dtype, check_sizes, Folder};
 pub use random::seeded;
