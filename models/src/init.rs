@@ -12,6 +12,11 @@ impl Init {
         Self(seed)
     }
 
+    /// Where the sequence is: a new one with this seed goes on from here.
+    pub fn state(&self) -> u64 {
+        self.0
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

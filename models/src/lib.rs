@@ -27,6 +27,7 @@
 //! | [`llama`] | Llama, Qwen2 and Mistral, from Hugging Face checkpoints or GGUF files |
 //! | [`bert`] | the BERT encoder, from Hugging Face checkpoints, with vectors of sentences |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
+//! | [`sae`] | sparse autoencoders for the values of other models, with SAELens' files |
 //!
 //! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
 //! what models that continue texts share.
@@ -42,6 +43,7 @@ pub mod gpt2;
 pub mod language;
 pub mod lens;
 pub mod llama;
+pub mod sae;
 
 mod activation;
 mod attention;

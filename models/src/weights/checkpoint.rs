@@ -17,8 +17,10 @@ use safetensors::tensor::Metadata;
 
 /// The weights of one model, in one file or several.
 pub struct Checkpoint {
-    /// Of the folder, for messages.
+    /// Of the folder or file, for messages.
     name: String,
+    /// The file that says what has to be in it, for messages.
+    config: &'static str,
     tensors: HashMap<String, Place>,
     files: Mutex<Vec<File>>,
     /// The names that somebody has asked for.
@@ -40,12 +42,7 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 impl Checkpoint {
     /// Reads the headers of `model.safetensors` in a folder, or of the files that its index names.
     pub fn open(folder: &Path) -> Result<Self> {
-        let mut checkpoint = Self {
-            name: folder.display().to_string(),
-            tensors: HashMap::new(),
-            files: Mutex::default(),
-            asked: Mutex::default(),
-        };
+        let mut checkpoint = Self::empty(folder, "config.json");
         if folder.join(WHOLE).exists() {
             checkpoint.add_file(&folder.join(WHOLE))?;
         } else if folder.join(INDEX).exists() {
@@ -56,6 +53,18 @@ impl Checkpoint {
             return Err(no_weights(folder));
         }
         Ok(checkpoint)
+    }
+
+    /// Reads the header of one file. `config` is the file that says what has to be in it.
+    pub fn open_file(path: &Path, config: &'static str) -> Result<Self> {
+        let mut checkpoint = Self::empty(path, config);
+        checkpoint.add_file(path)?;
+        Ok(checkpoint)
+    }
+
+    fn empty(path: &Path, config: &'static str) -> Self {
+        let name = path.display().to_string();
+        Self { name, config, tensors: HashMap::new(), files: Mutex::default(), asked: Mutex::default() }
     }
 
     fn add_file(&mut self, path: &Path) -> Result<()> {
@@ -90,9 +99,10 @@ impl Checkpoint {
         match left {
             None => Ok(()),
             Some(name) => Err(Error::msg(format!(
-                "{}: a model of this config.json has no tensor `{name}`\n  config.json and weights have to \
+                "{}: a model of this {config} has no tensor `{name}`\n  {config} and weights have to \
                  belong together",
-                self.name
+                self.name,
+                config = self.config
             ))),
         }
     }
@@ -139,9 +149,10 @@ impl Checkpoint {
 
     fn missing(&self, name: &str) -> Error {
         Error::msg(format!(
-            "{}: there is no tensor `{name}`, which a model of this config.json has\n  config.json and \
+            "{}: there is no tensor `{name}`, which a model of this {config} has\n  {config} and \
              weights have to belong together",
-            self.name
+            self.name,
+            config = self.config
         ))
     }
 }
@@ -159,11 +170,12 @@ impl SimpleBackend for &Checkpoint {
         // Before anything is read: a shape that is wrong may also be huge.
         if place.shape != shape.dims() {
             return Err(Error::msg(format!(
-                "{}: `{name}` has shape {:?}, and config.json asks for {:?}\n  config.json and weights have \
+                "{}: `{name}` has shape {:?}, and {config} asks for {:?}\n  {config} and weights have \
                  to belong together",
                 self.name,
                 place.shape,
-                shape.dims()
+                shape.dims(),
+                config = self.config
             ))
             .into());
         }

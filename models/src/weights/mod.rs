@@ -6,5 +6,6 @@ mod folder;
 pub mod hub;
 mod random;
 
+pub use checkpoint::Checkpoint;
 pub use folder::{check_dtype, check_sizes, Folder};
 pub use random::seeded;
