@@ -112,6 +112,13 @@ impl Table {
         table
     }
 
+    fn remove(&mut self, name: &str) -> bool {
+        let Some(at) = self.by_name.remove(name) else { return false };
+        self.entries.remove(at);
+        self.by_name.values_mut().filter(|place| **place > at).for_each(|place| *place -= 1);
+        true
+    }
+
     fn add_any(&mut self, labels: &Labels, other: &CaptureAny) {
         let number = other.call as usize;
         self.with_label(labels, other.label, |entry| {
@@ -195,6 +202,11 @@ impl ActivationCache {
             let number = entry.calls.last().map_or(0, |last| last.number + 1);
             entry.calls.push(Call { number, tensor });
         });
+    }
+
+    /// Takes out all that is kept under a name; says whether there was anything.
+    pub fn remove(&mut self, name: &str) -> bool {
+        self.change(|table| table.remove(name))
     }
 
     /// The names, in the order in which their values were completed: children before parents, the root last.

@@ -3,8 +3,10 @@
 pub use inventory;
 pub use typeid;
 
-pub use crate::raw::{active, operations_wanted, Derived, Erased, Slot};
-pub use crate::run::{before_call, bound, uses, Before, CallSite, CallToken, Entered, OpKind, OpSite, Uses};
+pub use crate::raw::{active, operations_wanted, Derived, Erased, Kept, Slot};
+pub use crate::run::{
+    before_call, bound, bound_ref, uses, Before, CallSite, CallToken, Entered, OpKind, OpSite, Uses,
+};
 pub use crate::tree::{ImplInfo, MethodInfo, Owner, TypeInfo};
 pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, ValueOps};
 

@@ -255,6 +255,50 @@ impl Slot {
     }
 }
 
+/// Where a method keeps what takes the place of what its own references refer to. There may be any number of
+/// them, a loop has many; each stays in its place until the method ends.
+#[derive(Default)]
+pub struct Kept(std::cell::OnceCell<Box<KeptTensor>>);
+
+struct KeptTensor {
+    tensor: Tensor,
+    next: Kept,
+}
+
+impl Kept {
+    /// Nothing yet.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self(std::cell::OnceCell::new())
+    }
+
+    /// Keeps `new` and gives it out in the place of `original`, which is a tensor; anything else is given back
+    /// as it was.
+    pub(crate) fn put<'k, T: ?Sized>(&'k self, original: &'k T, new: Tensor) -> &'k T {
+        if typeid::of::<T>() != TypeId::of::<Tensor>() {
+            return original;
+        }
+        let mut last = self;
+        while let Some(kept) = last.0.get() {
+            last = &kept.next;
+        }
+        let kept: &'k Tensor =
+            &last.0.get_or_init(|| Box::new(KeptTensor { tensor: new, next: Self::new() })).tensor;
+        // SAFETY: `T` is `Tensor`, so both references are the same type.
+        unsafe { std::mem::transmute_copy::<&'k Tensor, &'k T>(&kept) }
+    }
+}
+
+impl Drop for Kept {
+    /// One after the other, and not one inside the other.
+    fn drop(&mut self) {
+        let mut next = self.0.take();
+        while let Some(mut kept) = next {
+            next = kept.next.0.take();
+        }
+    }
+}
+
 /// A type of the user's with `#[derive(HookValue)]` and without lifetime parameters; only the derive
 /// implements this.
 pub trait Derived: Sized + 'static {

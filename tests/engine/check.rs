@@ -576,3 +576,75 @@ fn causal_masks_and_layer_norms_do_not_raise_false_alarms() -> Test {
     assert!(effects.notes().iter().all(|note| !note.problem().contains("not checked")), "{report}");
     Ok(())
 }
+
+#[derive(AutoHook)]
+struct Rotary {
+    cos: Tensor,
+}
+
+#[auto_hook]
+impl Rotary {
+    fn turn(&self, x: &Tensor) -> Result<Tensor> {
+        x.broadcast_mul(&self.cos)
+    }
+}
+
+#[derive(AutoHook)]
+struct Turning {
+    rotary: Arc<Rotary>,
+    layers: Vec<TurningLayer>,
+}
+
+#[derive(AutoHook)]
+struct TurningLayer {
+    qk: Linear,
+    rotary: Arc<Rotary>,
+}
+
+#[auto_hook]
+impl TurningLayer {
+    fn split(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let both = self.qk.forward(x)?;
+        Ok((both.narrow(1, 0, 4)?, both.narrow(1, 4, 2)?))
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let residual = x;
+        let (q, k) = self.split(x)?;
+        let q = self.rotary.turn(&q)?;
+        residual + q.broadcast_mul(&k.sum_keepdim(1)?)?
+    }
+}
+
+#[auto_hook]
+impl Turning {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))
+    }
+}
+
+/// As most decoders are written: one table for all layers, results of two parts, residuals by reference.
+#[test]
+fn shared_tables_pairs_and_references_pass() -> Test {
+    let rotary = Arc::new(Rotary { cos: wave(3, &[4]) });
+    let layer = |n| TurningLayer { qk: linear(n, 4, 6), rotary: rotary.clone() };
+    let layers = (0..2).map(layer).collect();
+    let model = Turning { rotary: rotary.clone(), layers };
+    let report = check_auto_hook(&model, |m| m.forward(&wave(1, &[2, 4])), true)?;
+    let notes = report.check(Check::Reached).expect("it is always made").notes();
+    let elsewhere = |name: &str| {
+        notes.iter().any(|note| note.point() == Some(name) && note.problem().contains("`layers.0.rotary"))
+    };
+    assert!(elsewhere("rotary") && elsewhere("rotary.cos"), "{report}");
+
+    // A pair is patched by parts.
+    let hooked = Hooked::new(&model);
+    let x = wave(1, &[2, 4]);
+    let (output, cache) = hooked.run_with_cache("layers.0:split", |m| m.forward(&x))?;
+    assert_eq!(cache.keys().collect::<Vec<_>>(), ["layers.0:split", "layers.0:split.1"]);
+    for name in cache.keys() {
+        let run = hooked.plan().patch(name, &cache[name])?.run(|m| m.forward(&x))?;
+        assert_eq!(bits(&run.output), bits(&output), "{name}");
+    }
+    Ok(())
+}

@@ -32,6 +32,8 @@ mod methods;
 mod parameters;
 /// Replacing values: shapes, dtypes, parts.
 mod patches;
+/// Bindings that are references.
+mod references;
 /// Modules that do not run because their output is replaced.
 mod skip;
 /// Steps of a generation, hooks that pass, and values that are made on demand.

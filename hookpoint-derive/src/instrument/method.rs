@@ -84,8 +84,11 @@ pub fn on_method(
     let wrapped = result.filter(|ty| !is_borrowing(ty) && !is_unit(ty));
     let arguments = Arguments::read(&mut function.sig, parameters, wrapped.is_some());
 
-    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Kept);
+    let references = arguments.shown.iter().filter(|shown| shown.how == How::Reference);
+    let references = references.map(|shown| shown.name.to_string());
+    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Kept, references);
     rewriter.on_block(&mut function.block);
+    let kept = rewriter.kept().map(|kept| quote!(let #kept = &#krate::__private::Kept::new();));
     let numbered = number(arguments.names, rewriter.values);
     let info = Instrumented {
         name: unraw(&function.sig.ident),
@@ -108,6 +111,7 @@ pub fn on_method(
         let #entered = #krate::__private::Entered::new(&#method, #this);
         #preview
         #(#shown)*
+        #kept
     };
     let inner = match wrapped {
         None => body.stmts.iter().map(ToTokens::to_token_stream).collect(),
@@ -149,7 +153,7 @@ pub fn on_function(function: &mut ItemFn, krate: &TokenStream) {
     if is_left_alone(&function.sig) {
         return;
     }
-    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Dropped);
+    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Dropped, []);
     rewriter.on_block(&mut function.block);
 }
 

@@ -8,6 +8,7 @@ mod known;
 mod method;
 mod operands;
 mod place;
+mod references;
 mod rewrite;
 mod scalars;
 

@@ -1,7 +1,9 @@
 //! The walk through a body. Three things are rewritten, and nothing else:
 //!
 //! Bindings. `let x = EXPR;` becomes `let x = EXPR; let x = bound(&METHOD, 0, x);`: the initializer
-//! stays as it is, so temporaries live as long as before and types are inferred as before.
+//! stays as it is, so temporaries live as long as before and types are inferred as before. A binding that is
+//! a reference, `let y = &EXPR;`, is followed by `let y = bound_ref(&METHOD, 0, y, kept);`, where it is sure
+//! to stay in the method.
 //!
 //! Module calls. `self.up.forward(x)` becomes
 //! ```text
@@ -28,8 +30,9 @@
 use std::collections::HashSet;
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
-use quote::{format_ident, quote_spanned, ToTokens};
+use quote::{format_ident, quote, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
 
@@ -39,6 +42,7 @@ use super::known::{
 };
 use super::operands::{is_integer, is_no_operation, numbered, operands, uses, uses_now, Operand, Operation};
 use super::place::{diverges, impure_root, is_constructor, is_pure, starts_upper};
+use super::references::References;
 use super::scalars::Locals;
 use crate::derive::unraw;
 
@@ -56,6 +60,7 @@ pub struct Rewriter<'k> {
     scalars: HashSet<String>,
     /// All names that the function binds.
     locals: HashSet<String>,
+    references: References,
     names: Names,
     /// The static that describes the method.
     pub method: Ident,
@@ -64,10 +69,22 @@ pub struct Rewriter<'k> {
 }
 
 impl<'k> Rewriter<'k> {
-    pub fn new(krate: &'k TokenStream, locals: Locals, names: Names) -> Self {
+    /// `references` are the arguments that are replaceable references.
+    pub fn new(
+        krate: &'k TokenStream,
+        locals: Locals,
+        names: Names,
+        references: impl IntoIterator<Item = String>,
+    ) -> Self {
         let method = Ident::new("__HOOKPOINT_METHOD", Span::mixed_site());
         let Locals { scalars, all } = locals;
-        Self { krate, scalars, locals: all, names, method, values: Vec::new() }
+        let references = References::new(references, all.clone());
+        Self { krate, scalars, locals: all, references, names, method, values: Vec::new() }
+    }
+
+    /// Where the method keeps what takes the place of what its references refer to, if it has any.
+    pub fn kept(&self) -> Option<Ident> {
+        self.references.found.then(|| local("__kept"))
     }
 
     pub fn on_block(&mut self, block: &mut Block) {
@@ -79,7 +96,7 @@ impl<'k> Rewriter<'k> {
         (self.values.len() - 1) as u32
     }
 
-    fn rebinding(&mut self, local: &mut Local) -> Vec<Stmt> {
+    fn rebinding(&mut self, local: &mut Local, is_reference: bool) -> Vec<Stmt> {
         let Some(init) = &local.init else { return Vec::new() };
         let hidden = matches!(&*init.expr, Expr::Closure(_) | Expr::Async(_)) || diverges(&init.expr);
         let expects = local.attrs.iter().any(|attr| attr.path().is_ident("expect"));
@@ -92,12 +109,15 @@ impl<'k> Rewriter<'k> {
         let attrs: Vec<Attribute> =
             local.attrs.iter().filter(|attr| is_cfg(attr) || is_lint_level(attr)).cloned().collect();
         let (krate, method) = (self.krate, self.method.clone());
+        self.references.found |= is_reference && !bound.is_empty();
+        let kept = is_reference.then(|| self::local("__kept"));
         let each = bound.into_iter().map(|(name, mutability)| {
             let number = self.value(unraw(&name));
-            syn::parse_quote! {
-                #(#attrs)*
-                let #mutability #name = #krate::__private::bound(&#method, #number, #name);
-            }
+            let shown = match &kept {
+                Some(kept) => quote!(#krate::__private::bound_ref(&#method, #number, #name, #kept)),
+                None => quote!(#krate::__private::bound(&#method, #number, #name)),
+            };
+            syn::parse_quote!(#(#attrs)* let #mutability #name = #shown;)
         });
         each.collect()
     }
@@ -514,19 +534,39 @@ fn bindings(pattern: &mut Pat, found: &mut Vec<(Ident, Option<syn::token::Mut>)>
     }
 }
 
+/// The names in a pattern.
+fn each_name(pattern: &Pat, f: &mut dyn FnMut(&syn::PatIdent)) {
+    struct Names<'f>(&'f mut dyn FnMut(&syn::PatIdent));
+    impl<'ast> Visit<'ast> for Names<'_> {
+        fn visit_pat_ident(&mut self, ident: &'ast syn::PatIdent) {
+            (self.0)(ident);
+            visit::visit_pat_ident(self, ident);
+        }
+    }
+    Names(f).visit_pat(pattern);
+}
+
 impl VisitMut for Rewriter<'_> {
     fn visit_block_mut(&mut self, block: &mut Block) {
         let mut stmts = Vec::with_capacity(block.stmts.len());
         for mut stmt in std::mem::take(&mut block.stmts) {
+            // Seen before the initializer is rewritten.
+            let is_reference = matches!(&stmt, Stmt::Local(local) if self.references.stays(local));
             self.visit_stmt_mut(&mut stmt);
             let after = match &mut stmt {
-                Stmt::Local(local) => self.rebinding(local),
+                Stmt::Local(local) => self.rebinding(local, is_reference),
                 _ => Vec::new(),
             };
             stmts.push(stmt);
             stmts.extend(after);
         }
         block.stmts = stmts;
+    }
+
+    fn visit_expr_closure_mut(&mut self, closure: &mut syn::ExprClosure) {
+        self.references.enter_closure();
+        visit_mut::visit_expr_closure_mut(self, closure);
+        self.references.leave_closure();
     }
 
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
@@ -560,5 +600,7 @@ impl VisitMut for Rewriter<'_> {
     // Items inside a body keep to themselves, types and patterns hold no forward code.
     fn visit_item_mut(&mut self, _: &mut syn::Item) {}
     fn visit_type_mut(&mut self, _: &mut syn::Type) {}
-    fn visit_pat_mut(&mut self, _: &mut Pat) {}
+    fn visit_pat_mut(&mut self, pattern: &mut Pat) {
+        each_name(pattern, &mut |name| self.references.bound(name));
+    }
 }

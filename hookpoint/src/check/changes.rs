@@ -21,12 +21,10 @@ impl Examination<'_> {
             }
             return;
         }
-        let fixed = self.identity(clean, points);
-        let is_fixed = |name: &str| fixed.iter().any(|finding| finding.point() == Some(name));
-        let names: Vec<String> = points.reached.iter().filter(|name| !is_fixed(name)).cloned().collect();
-        match self.planned(&[Ask::Cache(&names)]) {
-            Ok((_, cache)) => {
-                self.patches(clean, &cache, points);
+        self.identity(clean, points);
+        match self.planned(&[Ask::Cache(&points.reached)]) {
+            Ok((_, mut cache)) => {
+                let fixed = self.patches(clean, &mut cache, points);
                 self.effects(clean, points, &fixed);
                 self.dtypes(clean, &cache);
             }
@@ -38,35 +36,19 @@ impl Examination<'_> {
         }
     }
 
-    /// Gives the points whose value can be read and not replaced.
-    fn identity(&mut self, clean: &Output, points: &Points) -> Vec<Finding> {
+    fn identity(&mut self, clean: &Output, points: &Points) {
         let same = |_: &HookCtx<'_>, x: &Tensor| Ok(Some(x.clone()));
-        let mut names = points.reached.clone();
-        let (mut fixed, mut failures): (Vec<Finding>, Vec<Finding>) = (Vec::new(), Vec::new());
-        loop {
-            match self.planned(&[Ask::Hook(&names, &same)]) {
-                Ok((output, _)) => {
-                    if let Some(difference) = clean.difference(&output) {
-                        failures = self.blamed(clean, &names, &same, &difference);
-                    }
-                    break;
-                }
-                Err(error) => match error.kind() {
-                    ErrorKind::NotReplaceable { point, reason } if names.contains(point) => {
-                        fixed.push(Finding::at(point, format!("can be read and not replaced: {reason}")));
-                        names.retain(|name| name != point);
-                    }
-                    _ => {
-                        failures.push(Finding::new(format!("the model fails: {error}")));
-                        break;
-                    }
-                },
-            }
-        }
+        let names = &points.reached;
+        let failures = match self.planned(&[Ask::Hook(names, &same)]) {
+            Ok((output, _)) => match clean.difference(&output) {
+                Some(difference) => self.blamed(clean, names, &same, &difference),
+                None => Vec::new(),
+            },
+            Err(error) => vec![Finding::new(format!("the model fails: {error}"))],
+        };
         let summary =
             format!("{} hooks returned what they were given, and the output is the same", names.len());
-        self.add(Check::Identity, summary, failures, fixed.clone());
-        fixed
+        self.add(Check::Identity, summary, failures, Vec::new());
     }
 
     /// Which single points make the difference that all together make?
@@ -92,7 +74,18 @@ impl Examination<'_> {
         failures
     }
 
-    fn patches(&mut self, clean: &Output, cache: &ActivationCache, points: &Points) {
+    /// Patches every value back. Takes out of the cache, and gives, what can be read and not replaced.
+    fn patches(&mut self, clean: &Output, cache: &mut ActivationCache, points: &Points) -> Vec<Finding> {
+        let mut fixed: Vec<Finding> = Vec::new();
+        let all = loop {
+            let run = self.planned(&[Ask::Patch(cache)]);
+            let Err(error) = &run else { break run };
+            let ErrorKind::NotReplaceable { point, reason } = error.kind() else { break run };
+            if !cache.remove(point) {
+                break run;
+            }
+            fixed.push(Finding::at(point, format!("can be read and not replaced: {reason}")));
+        };
         let mut failures = Vec::new();
         let mut judge = |point: Option<&str>, run: Result<(Output, ActivationCache)>| {
             let problem = match run {
@@ -105,7 +98,7 @@ impl Examination<'_> {
             };
             failures.extend(problem.map(finding));
         };
-        judge(None, self.planned(&[Ask::Patch(cache)]));
+        judge(None, all);
         let mut singly = 0;
         for (name, _) in &points.single {
             let Ok(one) = cache.select(name.as_str()) else { continue };
@@ -116,7 +109,8 @@ impl Examination<'_> {
             "{} values were patched back, all at once and {singly} of them singly, and the output is the same",
             cache.len()
         );
-        self.add(Check::Patches, summary, failures, Vec::new());
+        self.add(Check::Patches, summary, failures, fixed.clone());
+        fixed
     }
 
     fn effects(&mut self, clean: &Output, points: &Points, fixed: &[Finding]) {

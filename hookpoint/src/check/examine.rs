@@ -250,19 +250,29 @@ impl Examination<'_> {
     fn reached(&mut self, scan: &Scan<()>, points: &Points) {
         let silent = self.driver.silent();
         let silent: Vec<&HookEntry> = silent.iter().filter_map(|name| scan.dict.get(name)).collect();
+        let shared = self.driver.shared();
         let (mut failures, mut notes) = (Vec::new(), Vec::new());
+        let inside = |entry: &HookEntry| {
+            let of_entry =
+                |other: &&HookEntry| other.segments == entry.segments && other.kind() == Kind::Value;
+            scan.dict.iter().filter(of_entry).any(|other| other.calls() > 0)
+        };
+        let was_reached = |name: &&String| {
+            scan.dict.get(name.as_str()).is_some_and(|entry| entry.calls() > 0 || inside(entry))
+        };
         for entry in scan.unreached() {
             let name = entry.name();
-            let inside = |other: &HookEntry| {
-                other.kind() == Kind::Value && other.segments == entry.segments && other.calls() > 0
-            };
+            let elsewhere = shared.iter().filter(|names| names.iter().any(|other| other == name)).flatten();
             if points.exempt.contains(name) {
                 notes.push(Finding::at(name, "not reached, and need not be"));
-            } else if scan.dict.iter().any(inside) {
+            } else if inside(entry) {
                 notes.push(Finding::at(
                     name,
                     "only methods other than `forward` ran: hook their values, `path:method`",
                 ));
+            } else if let Some(other) = elsewhere.into_iter().find(was_reached) {
+                notes
+                    .push(Finding::at(name, format!("not reached by this path: it is `{other}`, which was")));
             } else if let Some(silent) =
                 silent.iter().find(|silent| entry.segments.starts_with(&silent.segments))
             {

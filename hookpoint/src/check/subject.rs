@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::hooked::{Access, Hooked, Scan};
 use crate::plan::{BoxedError, Plan, Run};
 use crate::run::HookCtx;
-use crate::tree::{short_type, AutoHook, HookDict, Kind, Tree, Weight};
+use crate::tree::{short_type, AutoHook, HookDict, Kind, NodeId, Tree, Weight};
 use crate::value::HookValue;
 
 /// What [`check_auto_hook`](super::check_auto_hook) takes: a model, a reference to one, or a [`Hooked`], its own
@@ -93,6 +93,8 @@ pub(super) trait Driver {
     fn weights(&self) -> Vec<Weight>;
     /// Modules whose type has no annotated method.
     fn silent(&self) -> Vec<String>;
+    /// The names of modules and parameters that have several.
+    fn shared(&self) -> Vec<Vec<String>>;
     /// Without a run.
     fn idle(&mut self) -> Result<Output>;
     fn scan(&mut self) -> Result<(Output, Scan<()>)>;
@@ -136,6 +138,10 @@ where
 
     fn silent(&self) -> Vec<String> {
         silent(&self.hooked.tree())
+    }
+
+    fn shared(&self) -> Vec<Vec<String>> {
+        shared(&self.hooked.tree())
     }
 
     fn idle(&mut self) -> Result<Output> {
@@ -191,6 +197,10 @@ where
         silent(&self.hooked.tree())
     }
 
+    fn shared(&self) -> Vec<Vec<String>> {
+        shared(&self.hooked.tree())
+    }
+
     fn idle(&mut self) -> Result<Output> {
         Output::of(self.hooked.run_mut(&mut self.f)?)
     }
@@ -234,4 +244,9 @@ fn silent(tree: &Tree) -> Vec<String> {
     let nodes = tree.nodes.iter().zip(tree.names().iter());
     let silent = nodes.filter(|(node, _)| node.kind == Kind::Module && tree.methods(node).is_empty());
     silent.map(|(_, name)| name.to_string()).collect()
+}
+
+fn shared(tree: &Tree) -> Vec<Vec<String>> {
+    let names = |same: Vec<NodeId>| same.into_iter().map(|id| tree.name(id).to_string()).collect();
+    tree.shared().into_iter().map(names).collect()
 }

@@ -199,7 +199,12 @@ impl Value {
             "out" | "out.0" => return self.glob.matches("out") || self.glob.matches("out.0"),
             _ => {}
         }
-        self.glob.matches(name) || shadowed(name).is_some_and(|name| self.glob.matches(name))
+        self.selects_part(name) || shadowed(name).is_some_and(|name| self.glob.matches(name))
+    }
+
+    /// Whether the value of this very name is meant.
+    pub(super) fn selects_part(&self, name: &str) -> bool {
+        self.glob.matches(name)
     }
 }
 

@@ -132,6 +132,12 @@ impl Pattern {
         }
     }
 
+    /// As [`matches_value`](Self::matches_value), but a number at the end of the name is no version of a
+    /// binding. `pair.1`, the second tensor of a pair, is not meant by `:pair`.
+    pub(crate) fn matches_part(&self, name: &str) -> bool {
+        self.value.as_ref().is_some_and(|value| value.selects_part(name))
+    }
+
     /// Which call of the point in a run, from 0; `None` is every call.
     pub fn call(&self) -> Option<usize> {
         self.call

@@ -3,6 +3,7 @@
 use super::{BoxedError, Run};
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::pattern::point_name;
 use crate::raw::with_run;
 use crate::run::{Dispatch, Finished, Learned, Mode, Request, RunState};
 use crate::tree::{Kind, Node, Tree};
@@ -126,7 +127,24 @@ fn unfired_remedy(request: &Request<'_>, asked: &Asked<'_>, finished: &Finished,
     match at_request.map(|(_, _, calls)| *calls).max().filter(|_| request.pattern.call().is_some()) {
         Some(1) => "it was reached once in this run, which is call #0".to_string(),
         Some(calls) => format!("it was reached {calls} times in this run: the last call is #{}", calls - 1),
-        None => "ask for a point that this input reaches, or say `.allow_unfired()` if that may happen"
-            .to_string(),
+        None => {
+            // The tensor inside a list or map may have a longer name: `out.1.state`.
+            let longer = |value: &str| {
+                let wanted = request.pattern.value().unwrap_or_default();
+                value.strip_prefix(wanted).is_some_and(|rest| !wanted.is_empty() && rest.starts_with('.'))
+            };
+            let inside =
+                reached.iter().filter(|(node, value, _)| request.nodes.contains(node) && longer(value));
+            let inside: Vec<String> = inside
+                .map(|(node, value, _)| format!("`{}`", point_name(tree.segments(*node), value)))
+                .collect();
+            match inside.is_empty() {
+                true => {
+                    "ask for a point that this input reaches, or say `.allow_unfired()` if that may happen"
+                        .to_string()
+                }
+                false => format!("what is inside has names of its own: {}", inside.join(", ")),
+            }
+        }
     }
 }

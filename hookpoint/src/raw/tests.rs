@@ -204,6 +204,38 @@ mod slots {
     }
 }
 
+mod kept {
+    use super::*;
+
+    #[test]
+    fn each_stays_where_it_is() {
+        let old = tensor(&[1.]);
+        let kept = Kept::new();
+        let given: Vec<&Tensor> = (0..1000).map(|n| kept.put(&old, tensor(&[n as f32]))).collect();
+        let found: Vec<f32> = given.iter().flat_map(|tensor| numbers(tensor)).collect();
+        assert_eq!(found, (0..1000).map(|n| n as f32).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn many_are_dropped_without_a_deep_stack() {
+        // As a list they are made one by one, which takes the square of the time; so they are linked by hand.
+        let one = tensor(&[1.]);
+        let mut all = Kept::new();
+        for _ in 0..200_000 {
+            let next = std::mem::take(&mut all);
+            all = Kept(std::cell::OnceCell::from(Box::new(KeptTensor { tensor: one.clone(), next })));
+        }
+        drop(all);
+    }
+
+    #[test]
+    fn anything_but_a_tensor_is_given_back() {
+        let kept = Kept::new();
+        assert_eq!(kept.put("text", tensor(&[2.])), "text");
+        assert!(kept.put(&None::<Tensor>, tensor(&[2.])).is_none());
+    }
+}
+
 mod receivers {
     use super::*;
 

@@ -225,6 +225,10 @@ impl RunState<'_> {
                 Action::HookBackward(_) => names.iter().find(|name| is_of_call(name))?,
                 // A binding that is called `out` is not the output.
                 _ if request.pattern.value().is_none() && !key.is_of_output() => return None,
+                // One tensor cannot take the place of all that a pair holds: `:pair` is the first.
+                Action::Patch(_) if key.is_further_part() => {
+                    names.iter().find(|name| request.pattern.matches_part(name))?
+                }
                 _ => names.iter().find(|name| request.pattern.matches_value(name))?,
             };
             Some(asked(

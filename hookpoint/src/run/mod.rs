@@ -45,7 +45,7 @@ pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;
 use operand::Use;
-pub use operand::{bound, uses, Uses};
+pub use operand::{bound, bound_ref, uses, Uses};
 use operation::Filled;
 pub use operation::{OpKind, OpSite};
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
@@ -154,6 +154,11 @@ impl PointKey {
 
     pub fn is_output(&self) -> bool {
         self.is_of_output() && self.part == 0
+    }
+
+    /// Is it a tensor inside a value that is not the first one there?
+    fn is_further_part(&self) -> bool {
+        self.part != 0 && self.part != any::WHOLE
     }
 
     /// Is it the output, or a part of it?

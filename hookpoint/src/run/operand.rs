@@ -1,5 +1,7 @@
 //! Bindings, and operations that use a parameter.
 
+use std::any::TypeId;
+
 use candle_core::Tensor;
 
 use super::any::WHOLE;
@@ -8,7 +10,7 @@ use super::frame::{address, with_label};
 use super::operation::{OpSite, Operation};
 use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{current, values_wanted, Erased, ErasedMut};
+use crate::raw::{current, values_wanted, Erased, ErasedMut, Kept};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
@@ -19,6 +21,42 @@ pub fn bound<T>(method: &'static MethodInfo, number: u32, mut value: T) -> T {
         bound_cold(method, number, ErasedMut::of(&mut value));
     }
     value
+}
+
+/// A reference that was just bound to a name, and that stays in its method: what the code goes on with.
+#[inline(always)]
+pub fn bound_ref<'k, T: ?Sized>(
+    method: &'static MethodInfo,
+    number: u32,
+    value: &'k T,
+    kept: &'k Kept,
+) -> &'k T {
+    if values_wanted() {
+        return bound_ref_cold(method, number, value, kept);
+    }
+    value
+}
+
+#[cold]
+#[inline(never)]
+fn bound_ref_cold<'k, T: ?Sized>(
+    method: &'static MethodInfo,
+    number: u32,
+    mut value: &'k T,
+    kept: &'k Kept,
+) -> &'k T {
+    let Some(tensor) = Erased::of(value).tensor().filter(|_| typeid::of::<T>() == TypeId::of::<Tensor>())
+    else {
+        bound_cold(method, number, ErasedMut::of(&mut value));
+        return value;
+    };
+    let mut new = tensor.clone();
+    bound_cold(method, number, ErasedMut::of(&mut new));
+    // A clone is the same tensor.
+    if new.id() == tensor.id() {
+        return value;
+    }
+    kept.put(value, new)
 }
 
 #[cold]

@@ -30,6 +30,8 @@ pub(crate) struct Node {
     pub end: NodeId,
     /// Which module this is, parameters not counted: they come and go with a model's state.
     pub number: u32,
+    /// Has it an address of its own? Values of size zero have none.
+    has_place: bool,
     /// How wide the output of a well-known layer is.
     pub width: Option<usize>,
     /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
@@ -135,6 +137,9 @@ impl Tree {
     pub(super) fn enter<T: ?Sized, C: Caller<T>>(&mut self, module: &T, kind: Kind) -> NodeId {
         let place = Erased::of(module);
         let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
+        if let Some(node) = self.nodes.last_mut() {
+            node.has_place = std::mem::size_of_val(module) > 0;
+        }
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
             node.width = layers::width(place);
             if self.weights.is_some() {
@@ -191,8 +196,17 @@ impl Tree {
         let steps = (start, self.steps.len() as u32);
         let (number, end) = (self.modules, id + 1);
         self.modules += u32::from(kind != Kind::Parameter);
-        self.nodes.push(Node { kind, type_name, type_id, parent, end, number, width: None, steps });
+        let (has_place, width) = (kind == Kind::Parameter, None);
+        self.nodes.push(Node { kind, type_name, type_id, parent, end, number, has_place, width, steps });
         id
+    }
+
+    /// Modules and parameters that have several paths, as what several `Arc`s point to.
+    pub fn shared(&self) -> Vec<Vec<NodeId>> {
+        let has_place = |id: &NodeId| self.node(*id).is_some_and(|node| node.has_place);
+        let places = self.places.values().chain(self.parameters.values());
+        let placed = places.map(|places| places.as_slice().iter().copied().filter(has_place).collect());
+        placed.filter(|same: &Vec<NodeId>| same.len() > 1).collect()
     }
 
     fn place(&mut self, place: (usize, TypeId), id: NodeId) {
