@@ -6,7 +6,7 @@
 //!
 //! The folder is then one that `Gpt2::from_dir` loads. `--resume` goes on from its last checkpoint, and arrives
 //! where a training without a break does. With `RAYON_NUM_THREADS=1` it keeps to
-//! one core, as it did for the weights in the repository: about a quarter of an hour.
+//! one core, as it did for the weights in the repository: five minutes of its time.
 
 use std::path::PathBuf;
 use std::time::Instant;
