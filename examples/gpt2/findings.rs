@@ -6,10 +6,10 @@ mod patching;
 mod points;
 
 use anyhow::Result;
+use hookpoint_examples::Progress;
 use hookpoint_models::lens::{LogitLens, Transformer};
 use serde::Serialize;
 
-use crate::progress::Progress;
 use crate::question::{ids, Question};
 use crate::subject::Subject;
 

@@ -15,7 +15,6 @@ mod args;
 mod findings;
 mod json;
 mod page;
-mod progress;
 mod question;
 mod subject;
 mod terminal;
@@ -27,30 +26,18 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use hookpoint_examples::{exit, Progress, Screen};
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::lens::Transformer;
 
 use args::Args;
 use findings::Findings;
-use progress::Progress;
 use question::Question;
 use subject::{Source, Subject};
-use terminal::Screen;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let outcome = run(&args, &Screen::of_stdout(), &mut io::stdout());
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough: `gpt2 | head`.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            let label = console::style("error:").for_stderr().red().bold();
-            // If nobody can be told, the exit status still tells.
-            let _ = writeln!(io::stderr(), "{label} {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(&args, &Screen::of_stdout(), &mut io::stdout()))
 }
 
 /// Looks into the model, writes the page if one is wanted, and shows the rest on `out`.
@@ -91,8 +78,4 @@ fn look(args: &Args) -> Result<Findings> {
 fn look_into<M: Transformer>(subject: Subject<M>, args: &Args) -> Result<Findings> {
     let question = Question::of(&subject, args)?;
     Findings::of(&subject, &question, args.top, &Progress::new())
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,19 +1,15 @@
 //! The findings as tables, with colours where they can be seen.
 
-mod colour;
 mod heads;
 mod lens;
 mod patching;
-mod words;
 
 use std::fmt::Write;
 
+use hookpoint_examples::{words, Screen};
+
 use crate::args::Args;
 use crate::findings::Findings;
-
-#[cfg(test)]
-pub use colour::Colours;
-pub use colour::Screen;
 
 /// How wide a bar is for a share of 1.
 const BAR: usize = 30;
@@ -36,30 +32,14 @@ pub fn text(findings: &Findings, args: &Args, screen: &Screen) -> String {
     text
 }
 
-/// A heading, and what the table below it means.
-fn heading(title: &str, meaning: &str, screen: &Screen) -> String {
-    format!("{}\n{}\n", screen.bold(title), note(meaning, screen))
-}
-
-/// A sentence beside a table.
-fn note(sentence: &str, screen: &Screen) -> String {
-    let lines = words::wrapped(sentence, screen.width.saturating_sub(2));
-    lines.iter().map(|line| format!("  {}\n", screen.dim(line))).collect()
-}
-
 fn opening(findings: &Findings, screen: &Screen) -> String {
     let model = &findings.model;
     let facts = format!(
         "{}: {} layers of {} heads, {} wide, {} tokens",
-        words::visible(&model.name),
-        model.layers,
-        model.heads,
-        model.width,
-        model.vocabulary
+        model.name, model.layers, model.heads, model.width, model.vocabulary
     );
     let prompt: String = findings.prompt.iter().map(|token| token.text.as_str()).collect();
-    let facts = words::wrapped(&facts, screen.width.saturating_sub(11)).join("\n           ");
-    let mut text = format!("{}  {}\n\n", screen.bold("hookpoint"), screen.dim(&facts));
+    let mut text = screen.opening(&facts) + "\n";
     for line in words::wrapped(&words::visible(prompt.trim_start()), screen.width.saturating_sub(4)) {
         let _ = writeln!(text, "  {}", screen.bold(&line));
     }
@@ -67,7 +47,7 @@ fn opening(findings: &Findings, screen: &Screen) -> String {
 }
 
 fn next(findings: &Findings, screen: &Screen) -> String {
-    let mut text = heading("Next token", "What the model expects after the prompt.", screen);
+    let mut text = screen.heading("Next token", "What the model expects after the prompt.");
     let names: Vec<String> = findings.next.iter().map(|guess| words::quoted(&guess.token.text)).collect();
     let width = names.iter().map(|name| words::width(name)).max().unwrap_or(0);
     for (guess, name) in findings.next.iter().zip(&names) {

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use clap::Parser;
+use hookpoint_examples::{Colours, Screen};
 use serde_json::Value;
 
 use crate::args::{Args, CORRUPTED, PROMPT};
 use crate::findings::{Findings, Token};
-use crate::terminal::{Colours, Screen};
 use crate::{look, page, run};
 
 const PLAIN: Screen = Screen { colours: Colours::None, width: 100, light: false };

@@ -1,6 +1,5 @@
-//! Examples of [hookpoint], each short and each about something that a user wants to do. The library
-//! itself is empty: the examples are targets of the manifest, and `examples/README.md` gives the order in
-//! which they are best read.
+//! What the examples of [hookpoint] share: which model is meant, and how to write for a terminal. The examples
+//! themselves are targets of the manifest, and `examples/README.md` gives the order in which they are best read.
 //!
 //! All of them take a device, from a flag or from `HOOKPOINT_DEVICE`, by the name that
 //! [`hookpoint::device`](hookpoint::device()) understands:
@@ -11,3 +10,42 @@
 //! assert!(error.to_string().starts_with("there is no device `abacus`"));
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
+//!
+//! | module | what it has |
+//! | --- | --- |
+//! | [`model`] | `--model` and `--device`: the embedded GPT-2, or a checkpoint of any kind that hookpoint knows |
+//! | [`screen`] | colours and widths |
+//! | [`words`] | tokens that may hold anything, and have to fit |
+//! | [`grid`] | tables of layers and heads |
+//! | [`progress`] | a bar for work that takes long |
+
+pub mod grid;
+pub mod model;
+pub mod progress;
+pub mod screen;
+pub mod words;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub use model::{ModelArgs, Subject, Task};
+pub use progress::Progress;
+pub use screen::{Colours, Screen};
+
+/// How an example ends: an error is shown on stderr. It is none that nobody reads on, as in `gpt2 | head`.
+pub fn exit(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let label = console::style("error:").for_stderr().red().bold();
+            // If nobody can be told, the exit status still tells.
+            let _ = writeln!(io::stderr(), "{label} {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,11 +1,11 @@
 //! Activation patching: which activations of the prompt, put into the corrupted one, bring the answer back.
 
 use anyhow::{ensure, Result};
+use hookpoint_examples::Progress;
 use hookpoint_models::lens::{Site, Transformer};
 use serde::Serialize;
 
 use super::{tokens, Token};
-use crate::progress::Progress;
 use crate::question::{ids, last_logits, Question};
 use crate::subject::Subject;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::colour::{Colours, Screen};
-use super::{heading, note, words};
+use hookpoint_examples::{grid, words, Colours, Screen};
+
 use crate::findings::{Findings, HeadFindings};
 
 /// How wide a number is.
@@ -18,7 +18,7 @@ pub fn text(findings: &Findings, top: usize, screen: &Screen) -> String {
          Together with all else it is {:+.2}.",
         findings.attribution.difference
     );
-    let mut text = heading("Heads", &meaning, screen);
+    let mut text = screen.heading("Heads", &meaning);
     text += &table(findings, screen);
     text += &others(findings, screen);
     text += &telling(findings, top, screen);
@@ -42,7 +42,7 @@ fn detected(findings: &Findings, screen: &Screen) -> String {
         "Tried on random tokens that repeat, by where most of the attention goes: {}.",
         shown.collect::<Vec<_>>().join(", ")
     );
-    format!("\n{}", note(&line, screen))
+    format!("\n{}", screen.note(&line))
 }
 
 fn with_article(kind: &str) -> String {
@@ -51,33 +51,11 @@ fn with_article(kind: &str) -> String {
 
 fn table(findings: &Findings, screen: &Screen) -> String {
     let most = findings.heads.iter().map(|head| head.adds.abs()).fold(0., f32::max);
-    by_layer_and_head(findings, CELL, screen, |layer, head| {
+    grid::by_layer_and_head((findings.model.layers, findings.model.heads), CELL, screen, |layer, head| {
         let found = findings.heads.iter().find(|found| (found.layer, found.head) == (layer, head));
         let adds = found.map_or(0., |found| found.adds);
         screen.heat(&words::cell(&format!("{adds:+.2}"), CELL), f64::from(adds / most))
     })
-}
-
-/// A table of all heads; in several parts, if there are more than fit into a line.
-pub fn by_layer_and_head(
-    findings: &Findings,
-    width: usize,
-    screen: &Screen,
-    cell: impl Fn(usize, usize) -> String,
-) -> String {
-    let (layers, heads) = (findings.model.layers, findings.model.heads);
-    let columns = (screen.width.saturating_sub(6) / width).max(1);
-    let mut text = String::new();
-    for first in (0..heads).step_by(columns) {
-        let part = first..heads.min(first + columns);
-        let labels: String = part.clone().map(|head| words::cell(&format!("H{head}"), width)).collect();
-        let _ = writeln!(text, "      {}", screen.dim(labels.trim_end()));
-        for layer in 0..layers {
-            let line: String = part.clone().map(|head| cell(layer, head)).collect();
-            let _ = writeln!(text, "  {:<4}{}", format!("L{layer}"), line.trim_end());
-        }
-    }
-    text
 }
 
 /// Everything that is not a head, in one line.
@@ -92,14 +70,14 @@ fn others(findings: &Findings, screen: &Screen) -> String {
     let embeddings = sum(&|label| !is_head(label) && !is_mlp(label) && !is_bias(label));
     let line =
         format!("heads {heads:+.2}, mlps {mlps:+.2}, embeddings {embeddings:+.2}, biases {biases:+.2}");
-    format!("\n{}\n", note(&line, screen))
+    format!("\n{}\n", screen.note(&line))
 }
 
 /// The most telling heads: what they add, of what kind they are, and where they look from the last token.
 fn telling(findings: &Findings, top: usize, screen: &Screen) -> String {
     let last = findings.prompt.last().map_or(String::new(), |token| words::bare(&token.text));
     let title = format!("The most telling, and where they look from the last token, {last}:");
-    let mut text = note(&title, screen) + "\n";
+    let mut text = screen.note(&title) + "\n";
     for head in findings.telling_heads().into_iter().take(top) {
         let Some(row) = head.pattern.last() else { continue };
         let mut looks: Vec<(usize, f32)> = row.iter().copied().enumerate().collect();
@@ -108,12 +86,13 @@ fn telling(findings: &Findings, top: usize, screen: &Screen) -> String {
         let places: Vec<String> = looks.iter().take(3).filter(|(_, share)| *share >= 0.01).map(at).collect();
         let kind = head.scores.and_then(|scores| scores.kind());
         let kind = kind.map_or(String::new(), |(kind, _)| format!("  ({kind} head)"));
+        let room = screen.width.saturating_sub(19 + words::width(&kind)).clamp(13, 40);
         let _ = writeln!(
             text,
             "  {}  {:>+7.2}  {}{}",
             screen.bold(&words::padded(&head.label, 6)),
             head.adds,
-            words::padded(&places.join(", "), 40).trim_end(),
+            words::padded(&places.join(", "), room).trim_end(),
             screen.accent(&kind)
         );
         // The prompt itself, on a ground that shows the attention, says nothing without colours.
@@ -161,7 +140,7 @@ fn patterns(findings: &Findings, screen: &Screen) -> String {
     let fit = (screen.width.saturating_sub(first + 4) / each).clamp(1, 4);
     let heads: Vec<&HeadFindings> = findings.telling_heads().into_iter().take(fit).collect();
     let meaning = "Their patterns: each row is a token, and shows at which tokens up to itself it looks.";
-    let mut text = format!("\n{}\n", note(meaning, screen));
+    let mut text = format!("\n{}\n", screen.note(meaning));
     let labels: String = heads.iter().map(|head| words::padded(&head.label, each)).collect();
     let _ = writeln!(text, "  {}  {}", words::padded("", first), screen.bold(labels.trim_end()));
     for (query, name) in names.iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::colour::Screen;
-use super::{heading, note, words};
+use hookpoint_examples::{words, Screen};
+
 use crate::findings::{Findings, Guess};
 
 /// The widest that a token is shown.
@@ -14,7 +14,7 @@ pub fn text(findings: &Findings, screen: &Screen) -> String {
     let meaning =
         "What the model would say next if it ended there: 0_pre has only the embeddings, every layer adds \
                    to it, final_post is what the model says. The number is the probability in %.";
-    let mut text = heading("Logit lens", meaning, screen);
+    let mut text = screen.heading("Logit lens", meaning);
     let best = |stage: usize, pos: usize| lens.top.get(stage)?.get(pos)?.first();
     let given: Vec<String> = findings.prompt.iter().map(|token| words::bare(&token.text)).collect();
     let first = given.iter().map(|token| words::width(token)).max().unwrap_or(0).clamp(6, WIDEST);
@@ -50,7 +50,7 @@ pub fn text(findings: &Findings, screen: &Screen) -> String {
     }
     if shown.len() < lens.stages.len() {
         let left = lens.stages.len() - shown.len();
-        text += &note(&format!("{left} more layers do not fit into this window"), screen);
+        text += &screen.note(&format!("{left} more layers do not fit into this window"));
     }
     text
 }

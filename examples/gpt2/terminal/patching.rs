@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use super::colour::Screen;
-use super::heads::by_layer_and_head;
-use super::{heading, words};
+use hookpoint_examples::{grid, words, Screen};
+
 use crate::findings::{Findings, HeatMap, Patching};
 
 /// How wide a number is.
@@ -16,11 +15,11 @@ pub fn text(findings: &Findings, screen: &Screen) -> String {
     let title = "Activation patching";
     let Some(patching) = &findings.patching else {
         let why = "Left out: it needs `--corrupt`, a prompt of as many tokens that leads to another answer.";
-        return heading(title, why, screen).trim_end().to_string() + "\n";
+        return screen.heading(title, why).trim_end().to_string() + "\n";
     };
     let meaning = "The corrupted prompt is run with one activation of the clean prompt put into it. How much of the \
                    way does that bring the answer back? 0 % as corrupted, 100 % as clean; dots are less than 1 %.";
-    let mut text = heading(title, meaning, screen);
+    let mut text = screen.heading(title, meaning);
     text += &prompts(findings, patching, screen);
     text += &by_position(findings, patching, screen);
     text += &by_head(findings, patching, screen);
@@ -101,7 +100,12 @@ fn table(maps: &[(&HeatMap, &str)], names: &[String], first: usize, screen: &Scr
 fn by_head(findings: &Findings, patching: &Patching, screen: &Screen) -> String {
     let Some(map) = patching.map("head_out") else { return String::new() };
     let share = |layer: usize, head: usize| map.recovered.get(layer)?.get(head).copied();
-    let cells = by_layer_and_head(findings, CELL, screen, |layer, head| cell(share(layer, head), screen));
+    let cells = grid::by_layer_and_head(
+        (findings.model.layers, findings.model.heads),
+        CELL,
+        screen,
+        |layer, head| cell(share(layer, head), screen),
+    );
     format!("  {}\n{cells}", screen.bold("what each head found, at all tokens"))
 }
 

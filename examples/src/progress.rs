@@ -14,6 +14,8 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// A bar that nobody sees yet.
+    #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         let style = ProgressStyle::with_template("{msg}  {wide_bar}  {pos}/{len}  {eta} left");
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());

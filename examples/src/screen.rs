@@ -1,20 +1,26 @@
-//! Colours, for terminals that have them.
+//! Where an example writes: colours for terminals that have them, and no more columns than there are.
 
 use console::{Style, Term};
+
+use crate::words;
 
 /// How many colours there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
+    /// Plain text, for files and pipes.
     None,
     /// The 256 of nearly every terminal.
     Palette,
+    /// All that there are.
     True,
 }
 
 /// Where tables are shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
+    /// How many colours it has.
     pub colours: Colours,
+    /// In columns.
     pub width: usize,
     /// Dark text on a light ground.
     pub light: bool,
@@ -60,10 +66,35 @@ impl Screen {
         Self { colours, width, light }
     }
 
+    /// Without colours, so wide: for tests.
+    pub fn plain(width: usize) -> Self {
+        Self { colours: Colours::None, width, light: false }
+    }
+
+    /// The first line: what this is about.
+    pub fn opening(&self, about: &str) -> String {
+        let about =
+            words::wrapped(&words::visible(about), self.width.saturating_sub(11)).join("\n           ");
+        format!("{}  {}\n", self.bold("hookpoint"), self.dim(&about))
+    }
+
+    /// A heading, and what the table below it means.
+    pub fn heading(&self, title: &str, meaning: &str) -> String {
+        format!("{}\n{}\n", self.bold(title), self.note(meaning))
+    }
+
+    /// A sentence beside a table, in as many lines as it needs.
+    pub fn note(&self, sentence: &str) -> String {
+        let lines = words::wrapped(sentence, self.width.saturating_sub(2));
+        lines.iter().map(|line| format!("  {}\n", self.dim(line))).collect()
+    }
+
+    /// What matters.
     pub fn bold(&self, text: &str) -> String {
         self.styled(text, Style::new().bold())
     }
 
+    /// What explains.
     pub fn dim(&self, text: &str) -> String {
         self.styled(text, Style::new().dim())
     }
@@ -140,7 +171,7 @@ mod tests {
 
     #[test]
     fn without_colours_there_are_no_codes() {
-        let screen = Screen { colours: Colours::None, width: 80, light: false };
+        let screen = Screen::plain(80);
         for value in [-2., -0.5, 0., 0.01, 1., f64::NAN] {
             assert_eq!(screen.heat("a", value), "a");
             assert_eq!(screen.share("a", value), "a");
