@@ -22,11 +22,13 @@ Examples, after `cargo run --release --example gpt2 --`:
   --out gpt2.html                        a page to browse; it needs no network
   --json                                 everything as one JSON document
   --prompt \"Anna and Bob ..\" --corrupt \"Anna and Eve ..\"
-  --model path/to/gpt2 --answer Mary --wrong John"
+  --model path/to/gpt2 --answer Mary --wrong John
+  --model path/to/model.gguf             Llama, Qwen2 or Mistral, as llama.cpp writes them"
 )]
 pub struct Args {
-    /// The folder of a Hugging Face checkpoint, or, in a build with `--features hub`, a name on the hub
-    #[arg(long, value_name = "FOLDER|NAME")]
+    /// The folder of a Hugging Face checkpoint (GPT-2, Llama, Qwen2, Mistral), a GGUF file, or, in a build with
+    /// `--features hub`, a name on the hub
+    #[arg(long, value_name = "FOLDER|FILE|NAME")]
     pub model: Option<String>,
 
     /// What the model is given

@@ -6,6 +6,7 @@
 //! cargo run --release --example gpt2 -- --json             # all of it as numbers
 //! cargo run --release --example gpt2 -- --prompt "Monday Tuesday Wednesday"
 //! cargo run --release --example gpt2 -- --model path/to/gpt2 --top 10
+//! cargo run --release --example gpt2 -- --model path/to/SmolLM2-135M-Instruct.gguf
 //! ```
 //!
 //! `findings` computes everything, on hookpoint's public surface and for any `Transformer`. `terminal`, `json` and
@@ -27,13 +28,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use hookpoint_examples::{exit, Progress, Screen};
-use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::lens::Transformer;
 
 use args::Args;
 use findings::Findings;
 use question::Question;
-use subject::{Source, Subject};
+use subject::{Model, Source, Subject};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -61,17 +61,10 @@ fn look(args: &Args) -> Result<Findings> {
         Some(name) => hookpoint::device(name)?,
         None => hookpoint::device_from_env()?,
     };
-    match Source::of(args.model.as_deref())? {
-        Source::Embedded => look_into(Subject::gpt2("the embedded GPT-2", Gpt2::embedded(&device)?)?, args),
-        Source::Folder(path) => {
-            let model = Gpt2::from_dir(&path, candle_core::DType::F32, &device)?;
-            look_into(Subject::gpt2(&path.display().to_string(), model)?, args)
-        }
-        #[cfg(feature = "hub")]
-        Source::Hub(name) => {
-            let model = Gpt2::from_hub(&name, candle_core::DType::F32, &device)?;
-            look_into(Subject::gpt2(&name, model)?, args)
-        }
+    let source = Source::of(args.model.as_deref())?;
+    match Model::load(&source, &device)? {
+        Model::Gpt2(model) => look_into(Subject::new(&source, model)?, args),
+        Model::Llama(model) => look_into(Subject::new(&source, model)?, args),
     }
 }
 

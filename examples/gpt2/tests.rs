@@ -239,10 +239,53 @@ fn every_mistake_is_named() {
 }
 
 #[cfg(not(feature = "hub"))]
+/// A file of the tests of the workspace.
+fn fixture(name: &str) -> String {
+    format!("{}/../tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn folders_and_gguf_files_of_other_models() {
+    for (name, layers) in [
+        ("gpt2/base", 2),
+        ("llama/base", 2),
+        ("llama/qwen2", 2),
+        ("llama/gguf/llama.f32.gguf", 2),
+        ("llama/gguf/llama.q8_0.gguf", 2),
+    ] {
+        let path = fixture(name);
+        let all = json(&["--model", &path, "--prompt", "the cat", "--corrupt", "the dog"]);
+        assert_eq!(all["model"]["name"], path.as_str());
+        assert_eq!(all["model"]["layers"], layers, "{name}");
+        let parts = all["attribution"]["parts"].as_array().unwrap();
+        let sum: f64 = parts.iter().map(|part| number(&part["adds"])).sum();
+        assert!((sum - number(&all["attribution"]["difference"])).abs() < 1e-3, "{name}");
+        assert_eq!(all["patching"]["maps"].as_array().unwrap().len(), 4);
+    }
+}
+
+/// The one that `scripts/real-models` fetches.
+#[test]
+fn a_real_model_from_a_gguf_file() {
+    let path =
+        format!("{}/../real-models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", env!("CARGO_MANIFEST_DIR"));
+    if !std::path::Path::new(&path).exists() {
+        let said = format!("SKIPPED: {path} is not there; `scripts/real-models` fetches it\n");
+        std::io::Write::write_all(&mut std::io::stderr(), said.as_bytes()).unwrap();
+        return;
+    }
+    let all = json(&["--model", &path, "--prompt", "The capital of France is"]);
+    assert_eq!(all["answer"]["text"], " Paris");
+    assert_eq!(all["model"]["layers"], 30);
+}
+
 #[test]
 fn a_model_that_is_not_there() {
     let error = mistake(&["--model", "not/there"]);
-    assert!(error.contains("there is no folder not/there") && error.contains("--features hub"), "{error}");
+    assert!(
+        error.contains("there is no file or folder not/there") && error.contains("--features hub"),
+        "{error}"
+    );
 }
 
 #[test]
