@@ -30,7 +30,7 @@
 //! | [`sae`] | sparse autoencoders for the values of other models, with SAELens' files |
 //!
 //! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
-//! what models that continue texts share.
+//! what models that continue texts share. [`store`] keeps activations of a whole corpus on disk, for training.
 //! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
 //!
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint. With `hub`, models
@@ -44,6 +44,7 @@ pub mod language;
 pub mod lens;
 pub mod llama;
 pub mod sae;
+pub mod store;
 
 mod activation;
 mod attention;

@@ -38,6 +38,7 @@ struct Place {
 
 const WHOLE: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
+const REMEDY: &str = "the file is damaged or was not fully downloaded; get it again";
 
 impl Checkpoint {
     /// Reads the headers of `model.safetensors` in a folder, or of the files that its index names.
@@ -69,7 +70,7 @@ impl Checkpoint {
 
     fn add_file(&mut self, path: &Path) -> Result<()> {
         let mut file = File::open(path).map_err(|source| io(path, source))?;
-        let (data, metadata) = header(path, &mut file)?;
+        let (data, metadata) = header(path, &mut file, REMEDY)?;
         let files = self.files.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (name, info) in metadata.tensors() {
             let (start, end) = info.data_offsets;
@@ -191,16 +192,12 @@ impl SimpleBackend for &Checkpoint {
     }
 }
 
-/// Where the data of a file begin, and what is in it. The file is as long as its header says.
-fn header(path: &Path, file: &mut File) -> Result<(u64, Metadata)> {
+/// Where the data of a file begin, and what is in it. The file is as long as its header says. `remedy` is what to do
+/// with one that is broken.
+pub(crate) fn header(path: &Path, file: &mut File, remedy: &str) -> Result<(u64, Metadata)> {
     // More than any model needs; the format has the same limit.
     const LONGEST: u64 = 100_000_000;
-    let broken = |what: String| {
-        Error::msg(format!(
-            "{}: {what}\n  the file is damaged or was not fully downloaded; get it again",
-            path.display()
-        ))
-    };
+    let broken = |what: String| Error::msg(format!("{}: {what}\n  {remedy}", path.display()));
     let length = file.metadata().map_err(|source| io(path, source))?.len();
     let mut first = [0; 8];
     if length < first.len() as u64 {

@@ -6,6 +6,7 @@ mod folder;
 pub mod hub;
 mod random;
 
+pub(crate) use checkpoint::header;
 pub use checkpoint::Checkpoint;
 pub use folder::{check_dtype, check_sizes, Folder};
 pub use random::seeded;
