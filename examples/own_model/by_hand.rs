@@ -59,8 +59,14 @@ impl AutoHook for Model {
 // The names of a method's arguments and bindings, so that `blocks.0:hidden` can be checked before a
 // run. The macro knows them from the source.
 
-static MLP_FORWARD: MethodInfo =
-    MethodInfo { name: "forward", args: &["x"], values: &["hidden", "change"], file: file!(), line: line!() };
+static MLP_FORWARD: MethodInfo = MethodInfo {
+    name: "forward",
+    args: &["x"],
+    values: &["hidden", "change"],
+    file: file!(),
+    line: line!(),
+    mutates: false,
+};
 const HIDDEN_VALUE: u32 = 0;
 const CHANGE_VALUE: u32 = 1;
 
@@ -71,6 +77,7 @@ static MODEL_FORWARD: MethodInfo = MethodInfo {
     values: &["stream.0", "stream.1"],
     file: file!(),
     line: line!(),
+    mutates: false,
 };
 const EMBEDDED_STREAM: u32 = 0;
 const BLOCK_STREAM: u32 = 1;
@@ -79,14 +86,14 @@ inventory::submit! {
     ImplInfo {
         owner: Owner::Exact(typeid::of::<Mlp>),
         type_name: "Mlp",
-        methods: &[MethodInfo { name: "forward", args: &["x"], values: &["hidden", "change"], file: file!(), line: line!() }],
+        methods: &[MethodInfo { name: "forward", args: &["x"], values: &["hidden", "change"], file: file!(), line: line!(), mutates: false }],
     }
 }
 inventory::submit! {
     ImplInfo {
         owner: Owner::Exact(typeid::of::<Model>),
         type_name: "Model",
-        methods: &[MethodInfo { name: "forward", args: &["ids"], values: &["stream.0", "stream.1"], file: file!(), line: line!() }],
+        methods: &[MethodInfo { name: "forward", args: &["ids"], values: &["stream.0", "stream.1"], file: file!(), line: line!(), mutates: false }],
     }
 }
 

@@ -47,6 +47,8 @@ use proc_macro::TokenStream;
 /// `Box`, `Arc`, `Vec`, arrays, tuples, maps, cells and locks; all other fields are passed over.
 ///
 /// * `#[hook(skip)]` on a field leaves it out.
+/// * `#[hook(pure)]` on a field with a cell or a lock says that it does not matter to what is computed: a
+///   counter, a table that is made when first needed. Calls of the module may then be replayed.
 /// * `#[hook(name = "attn")]` on a field gives its path another name.
 /// * `#[hook(crate = "path::to::hookpoint")]` on the type says where hookpoint is, in the rare case
 ///   that it cannot be found in the manifest.
@@ -98,6 +100,8 @@ pub fn derive_hook_value(input: TokenStream) -> TokenStream {
 ///
 /// * Only methods with `self` are touched. Constructors, `async` and `const` functions are not.
 /// * `#[hook(skip)]` on a method leaves it alone.
+/// * `#[hook(pure)]` on a method that takes `&mut self`, or another `&mut`, says that it changes nothing
+///   besides what it returns. Its calls may then be replayed.
 /// * The code computes what it computed before; signatures stay as they are.
 /// * A method `forward*` is a call of the module: its arguments are `path:in`, its result `path`. Any
 ///   other method is a value of the module, `path:method`, and so is what it binds, `path:method.name`.

@@ -9,6 +9,8 @@
 //! | [`zero`] | nothing |
 //! | [`mean`] | what it is on average, over many inputs |
 //! | [`resample`] | what it was for another input |
+//! | [`scale`] | so many times itself |
+//! | [`add`] | itself and something besides |
 //!
 //! ```
 #![doc = include_str!("two_layers.txt")]
@@ -41,6 +43,28 @@ use crate::tracker::Tracker;
 /// Zeros in the place of the value.
 pub fn zero() -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {
     |_, value| Ok(Some(value.zeros_like()?))
+}
+
+/// The value so many times.
+pub fn scale(
+    factor: f64,
+) -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {
+    move |_, value| Ok(Some((value * factor)?))
+}
+
+/// The value and `what`, which may have fewer dimensions: it is repeated along the first ones.
+pub fn add(
+    what: &Tensor,
+) -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {
+    let what = what.clone();
+    move |ctx, value| {
+        if !(what.rank() <= value.rank() && value.dims().ends_with(what.dims())) {
+            let remedy = "give it the shape of the value, or of its last dimensions";
+            return Err(misfit(ctx.path(), "what is added", &what, value, remedy));
+        }
+        let what = what.to_dtype(value.dtype())?.to_device(value.device())?;
+        Ok(Some(value.broadcast_add(&what)?))
+    }
 }
 
 /// The mean that a tracker has of the point, of the very name: means for `a[:, 1]` are those of a reduction

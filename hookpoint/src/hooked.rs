@@ -9,8 +9,9 @@ use candle_core::Tensor;
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
 use crate::manager::HookManager;
-use crate::plan::{execute, Asked, BoxedError, Plan, Recent};
-use crate::run::{Dispatch, Finished, HookCtx, Learned, Mode, Request, SeenCall};
+use crate::plan::{execute, execute_noting, Asked, BoxedError, Plan, Recent};
+use crate::recording::Recording;
+use crate::run::{Dispatch, Finished, HookCtx, Learned, Log, Mode, Request, SeenCall};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
 
@@ -173,8 +174,7 @@ impl<M: AutoHook> Hooked<M> {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
         let dispatch = Dispatch::new(&tree, &requests);
-        let asked =
-            Asked { tree: &tree, requests: &requests, registered: requests.len(), dispatch: &dispatch };
+        let asked = all_registered(&tree, &requests, &dispatch);
         let finished = execute(&asked, Mode::Scan, &self.learned, || f(&self.model))?;
         Scan::new(&tree, &dispatch, finished)
     }
@@ -189,10 +189,64 @@ impl<M: AutoHook> Hooked<M> {
         let requests = self.registered(&tree)?;
         let dispatch = Dispatch::new(&tree, &requests);
         let (model, learned) = self.parts_mut();
-        let asked =
-            Asked { tree: &tree, requests: &requests, registered: requests.len(), dispatch: &dispatch };
+        let asked = all_registered(&tree, &requests, &dispatch);
         let finished = execute(&asked, Mode::Scan, learned, || f(model))?;
         Scan::new(&tree, &dispatch, finished)
+    }
+
+    /// Runs the model twice with one input, and notes in which order everything happens and what the modules
+    /// give, so that [plans](Plan::replay) with the same input need not do all of it again.
+    ///
+    /// The first run is watched, to learn the order; the second is not, so that its values, and its output,
+    /// are those of an ordinary run.
+    pub fn record<T, E, F>(&self, f: F) -> Result<(T, Recording)>
+    where
+        F: Fn(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let (_, times) = self.note(Mode::Scan, false, || f(&self.model))?;
+        let (output, values) = self.note(Mode::Whole, true, || f(&self.model))?;
+        Ok((output, Recording::new(self.tree(), times, values)))
+    }
+
+    /// As [`record`](Self::record), for models whose forward takes `&mut self`. The closure must begin anew
+    /// each time, with an empty cache of keys and values if there is one.
+    pub fn record_mut<T, E, F>(&mut self, mut f: F) -> Result<(T, Recording)>
+    where
+        F: FnMut(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let (tree, _, times) = self.note_mut(Mode::Scan, false, &mut f)?;
+        let (_, output, values) = self.note_mut(Mode::Whole, true, &mut f)?;
+        Ok((output, Recording::new(tree, times, values)))
+    }
+
+    /// Runs the model and takes note of its calls.
+    pub(crate) fn note<T, E: Into<BoxedError>>(
+        &self,
+        mode: Mode,
+        keeps: bool,
+        f: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> Result<(T, Log)> {
+        let tree = self.tree();
+        let requests = self.registered(&tree)?;
+        let dispatch = Dispatch::new(&tree, &requests);
+        execute_noting(&all_registered(&tree, &requests, &dispatch), mode, &self.learned, keeps, f)
+    }
+
+    fn note_mut<T, E: Into<BoxedError>>(
+        &mut self,
+        mode: Mode,
+        keeps: bool,
+        f: impl FnOnce(&mut M) -> std::result::Result<T, E>,
+    ) -> Result<(Arc<Tree>, T, Log)> {
+        let tree = self.tree();
+        let requests = self.registered(&tree)?;
+        let dispatch = Dispatch::new(&tree, &requests);
+        let (model, learned) = self.parts_mut();
+        let asked = all_registered(&tree, &requests, &dispatch);
+        let (output, log) = execute_noting(&asked, mode, learned, keeps, || f(model))?;
+        Ok((tree, output, log))
     }
 
     /// The registered hooks that act in a run that begins now.
@@ -219,6 +273,11 @@ impl<M: AutoHook> Hooked<M> {
         *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         (&mut self.model, &self.learned)
     }
+}
+
+/// What is asked where nobody but registered hooks does.
+fn all_registered<'a>(tree: &'a Tree, requests: &'a [Request<'a>], dispatch: &'a Dispatch) -> Asked<'a> {
+    Asked { tree, requests, registered: requests.len(), dispatch, schedule: None }
 }
 
 impl<M> Deref for Hooked<M> {

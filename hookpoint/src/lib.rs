@@ -194,6 +194,7 @@ pub mod diff;
 pub mod error;
 pub mod layers;
 pub mod pattern;
+pub mod sweep;
 
 mod cache;
 mod capture;
@@ -204,6 +205,7 @@ mod manager;
 mod patching;
 mod plan;
 mod raw;
+mod recording;
 mod run;
 mod select;
 mod steer;
@@ -231,9 +233,11 @@ pub use manager::{
 pub use patching::{Effect, Patching};
 pub use pattern::{Index, Pattern};
 pub use plan::{GradRun, Plan, Run};
-pub use run::{wanted, with_step, BackwardCall, CacheOptions, CallView, HookCtx, Step, Steps};
+pub use recording::Recording;
+pub use run::{side_effect, wanted, with_step, BackwardCall, CacheOptions, CallView, HookCtx, Step, Steps};
 pub use select::IntoPatterns;
 pub use steer::SteeringVector;
+pub use sweep::{Sweep, SweepResult};
 pub use tracker::{Keep, Over, Stats, Tracker};
 pub use tree::{
     hooked_methods, hooked_types, AutoHook, HookDict, HookEntry, ImplInfo, Kind, MethodInfo, Owner, TypeInfo,

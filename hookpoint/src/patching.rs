@@ -68,10 +68,11 @@ impl Patching {
         E: Into<BoxedError>,
     {
         let (clean, cache) = model.run_with_cache(patterns, |m| measure(m, clean))?;
-        let before = model.run(|m| measure(m, corrupted))?;
+        let (before, recording) = model.record(|m| measure(m, corrupted))?;
         let mut effects = Vec::with_capacity(cache.len());
         cache.each_activation(&mut |point, tensor| {
-            let value = model.plan().patch(point, tensor)?.run(|m| measure(m, corrupted))?.output;
+            let plan = model.plan().patch(point, tensor)?.replay(&recording)?;
+            let value = plan.run(|m| measure(m, corrupted))?.output;
             effects.push(Effect { point: point.to_string(), value });
             Ok(())
         })?;

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hooked::{Access, Hooked};
 use crate::manager::Stamp;
 use crate::pattern::Pattern;
+use crate::recording::{Recording, Schedule};
 use crate::run::{
     modules_only, select_nodes, Action, CacheOptions, CallView, Dispatch, Finished, HookCtx, Mode, Request,
     When,
@@ -24,7 +25,7 @@ use crate::tree::{AutoHook, NodeId, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
 use finish::{collected, finished_run};
-pub(crate) use finish::{execute, Asked};
+pub(crate) use finish::{execute, execute_noting, Asked};
 pub(crate) use recent::Recent;
 
 /// Any error that converts: candle's, anyhow's, our own.
@@ -69,6 +70,8 @@ pub struct Plan<'a, M, H = &'a Hooked<M>> {
     requests: Vec<Request<'a>>,
     allow_unfired: bool,
     allow_barriers: bool,
+    /// What need not be done again, and how often the rows of its input are repeated.
+    replays: Option<(Recording, usize)>,
     prepared: RefCell<Option<Rc<Prepared<'a>>>>,
     of: std::marker::PhantomData<&'a M>,
 }
@@ -84,6 +87,7 @@ pub struct Run<T> {
     requests: Arc<[String]>,
     fired: Vec<usize>,
     skipped: Vec<Arc<str>>,
+    replayed: Vec<Arc<str>>,
 }
 
 impl<T> Run<T> {
@@ -97,13 +101,20 @@ impl<T> Run<T> {
     pub fn skipped(&self) -> impl Iterator<Item = &str> {
         self.skipped.iter().map(|name| &**name)
     }
+
+    /// The modules that did not run, because what they give was [recorded](Plan::replay). What is inside
+    /// them did not run either.
+    pub fn replayed(&self) -> impl Iterator<Item = &str> {
+        self.replayed.iter().map(|name| &**name)
+    }
 }
 
 impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     pub(crate) fn new(hooked: H) -> Self {
         let tree = hooked.tree();
         let (requests, prepared, of) = (Vec::new(), RefCell::default(), std::marker::PhantomData);
-        Self { hooked, tree, requests, allow_unfired: false, allow_barriers: false, prepared, of }
+        let (allow_unfired, allow_barriers, replays) = (false, false, None);
+        Self { hooked, tree, requests, allow_unfired, allow_barriers, replays, prepared, of }
     }
 
     pub(crate) fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
@@ -252,6 +263,37 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Ok(self)
     }
 
+    /// Answers the calls of modules that the recording has, up to the first point that this plan may change,
+    /// instead of making them. The runs must be with the input that was recorded.
+    ///
+    /// What comes out is what would have come out anyway, bit for bit, if the model computes the same for
+    /// the same input. Calls inside which this plan wants something are made, and so are those with side
+    /// effects: methods with `&mut self` or another `&mut`, modules that hold a cell or a lock, and whatever
+    /// [says so](crate::side_effect). `#[hook(pure)]` on a method or a field declares that there is none.
+    /// [`Run::replayed`] has the modules that did not run.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let (_, recording) = model.record(|m| m.forward(&x))?;
+    /// let plan = model.plan().hook(":hidden", |_, hidden| Ok(Some((hidden + 1.)?)))?.replay(&recording)?;
+    /// let run = plan.run(|m| m.forward(&x))?;
+    /// assert_eq!(run.output.to_vec2::<f32>()?, [[2., 1.]]);
+    /// assert_eq!(run.replayed().collect::<Vec<_>>(), ["up"]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn replay(self, recording: &Recording) -> Result<Self> {
+        self.replay_rows(recording, 1)
+    }
+
+    /// As [`replay`](Self::replay), for an input whose rows are those that were recorded, so many times.
+    pub(crate) fn replay_rows(mut self, recording: &Recording, copies: usize) -> Result<Self> {
+        recording.schedule(&self.tree, &self.requests, copies)?;
+        self.prepared.take();
+        self.replays = Some((recording.clone(), copies));
+        Ok(self)
+    }
+
     /// Lets requests pass that a run does not reach. Without this they are an error.
     pub fn allow_unfired(mut self) -> Self {
         self.allow_unfired = true;
@@ -293,10 +335,21 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        Ok(self.collect_counting(f)?.0)
+    }
+
+    /// As [`collect`](Self::collect), and how many calls were [answered](Self::replay).
+    pub(crate) fn collect_counting<T, E, F>(&self, f: F) -> Result<(ActivationCache, usize)>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
         check_wants_no_gradient(&self.requests, "collect")?;
         check_collects(&self.requests)?;
         let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        let replayed = finished.1.replayed.len();
+        let asked = prepared.asked(&self.tree, &self.requests);
+        Ok((collected(&asked, self.allow_unfired, finished)?, replayed))
     }
 
     /// The plan's requests behind the hooks that are registered and active now.
@@ -313,8 +366,13 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
             registered.extend(self.requests.iter().cloned());
             registered
         });
-        let dispatch = Dispatch::new(&self.tree, merged.as_ref().unwrap_or(&self.requests));
-        let prepared = Rc::new(Prepared { stamp, registered: count, merged, dispatch });
+        let requests = merged.as_ref().unwrap_or(&self.requests);
+        let dispatch = Dispatch::new(&self.tree, requests);
+        let replays = self.replays.as_ref();
+        let schedule = replays
+            .map(|(recording, copies)| recording.schedule(&self.tree, requests, *copies))
+            .transpose()?;
+        let prepared = Rc::new(Prepared { stamp, registered: count, merged, dispatch, schedule });
         *kept = Some(prepared.clone());
         Ok(prepared)
     }
@@ -398,12 +456,14 @@ struct Prepared<'a> {
     /// Theirs and the plan's, where there are some of theirs.
     merged: Option<Vec<Request<'a>>>,
     dispatch: Dispatch,
+    schedule: Option<Schedule>,
 }
 
 impl<'a> Prepared<'a> {
     fn asked<'p>(&'p self, tree: &'p Tree, own: &'p [Request<'a>]) -> Asked<'p> {
         let requests = self.merged.as_deref().unwrap_or(own);
-        Asked { tree, requests, registered: self.registered, dispatch: &self.dispatch }
+        let (registered, schedule) = (self.registered, self.schedule.as_ref());
+        Asked { tree, requests, registered, dispatch: &self.dispatch, schedule }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::spanned::Spanned;
+use syn::visit::Visit;
 use syn::{Attribute, Data, DeriveInput, Fields, Generics, LitStr, Member, Type};
 
 use crate::krate;
@@ -14,6 +15,8 @@ pub struct Model {
     pub name: Ident,
     pub generics: Generics,
     pub shape: Shape,
+    /// May values of it change behind a shared reference: is there a cell or a lock in a field?
+    pub has_state: bool,
     /// The path of the runtime crate.
     pub krate: TokenStream,
 }
@@ -49,6 +52,8 @@ impl Field {
 #[derive(Default)]
 struct Words {
     skip: bool,
+    /// What the cell or lock in the field holds does not matter to what the module computes.
+    pure: bool,
     name: Option<LitStr>,
     krate: Option<TokenStream>,
 }
@@ -67,6 +72,8 @@ impl Words {
             let parsed = attr.parse_nested_meta(|meta| {
                 if meta.path.is_ident("skip") && place != Place::Type {
                     words.skip = true;
+                } else if meta.path.is_ident("pure") && place == Place::Field {
+                    words.pure = true;
                 } else if meta.path.is_ident("name") && place == Place::Field {
                     let missing = |_| meta.error("give the name: `name = \"..\"`");
                     words.name = Some(meta.value().map_err(missing)?.parse()?);
@@ -77,7 +84,7 @@ impl Words {
                     let known = match place {
                         Place::Type => "`crate = \"..\"`",
                         Place::Variant => "`skip`",
-                        Place::Field => "`skip` or `name = \"..\"`",
+                        Place::Field => "`skip`, `pure` or `name = \"..\"`",
                     };
                     problems.add(&meta.path, format!("unknown word; here `#[hook(..)]` takes {known}"));
                     // Step over a value, so that the next word is read too.
@@ -101,12 +108,17 @@ impl Words {
 impl Model {
     pub fn read(input: &DeriveInput, derive: &str, problems: &mut Problems) -> Self {
         let words = Words::read(&input.attrs, Place::Type, problems);
+        let mut has_state = false;
         let shape = match &input.data {
-            Data::Struct(data) => Shape::Struct(fields(&data.fields, problems)),
+            Data::Struct(data) => Shape::Struct(fields(&data.fields, &mut has_state, problems)),
             Data::Enum(data) => {
                 let variant = |variant: &syn::Variant| {
                     let words = Words::read(&variant.attrs, Place::Variant, problems);
-                    let fields = if words.skip { Vec::new() } else { fields(&variant.fields, problems) };
+                    let mut read = fields(&variant.fields, &mut has_state, problems);
+                    if words.skip {
+                        read.clear();
+                    }
+                    let fields = read;
                     Variant { name: variant.ident.clone(), fields }
                 };
                 Shape::Enum(data.variants.iter().map(variant).collect())
@@ -118,7 +130,7 @@ impl Model {
             }
         };
         let krate = words.krate.unwrap_or_else(krate::path);
-        Model { name: input.ident.clone(), generics: input.generics.clone(), shape, krate }
+        Model { name: input.ident.clone(), generics: input.generics.clone(), shape, has_state, krate }
     }
 
     pub fn fields(&self) -> Vec<&Field> {
@@ -129,11 +141,13 @@ impl Model {
     }
 }
 
-fn fields(fields: &Fields, problems: &mut Problems) -> Vec<Field> {
+fn fields(fields: &Fields, has_state: &mut bool, problems: &mut Problems) -> Vec<Field> {
     let mut read = Vec::new();
     let mut labels: HashSet<String> = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
         let words = Words::read(&field.attrs, Place::Field, problems);
+        // State that is no point is state nevertheless.
+        *has_state |= !words.pure && holds_cell(&field.ty);
         if words.skip {
             continue;
         }
@@ -159,6 +173,22 @@ fn fields(fields: &Fields, problems: &mut Problems) -> Vec<Field> {
         read.push(Field { member, label, ty: field.ty.clone() });
     }
     read
+}
+
+/// Is there something in the type that can be changed behind a shared reference, as far as its name says?
+fn holds_cell(ty: &Type) -> bool {
+    struct Cells(bool);
+    impl<'ast> Visit<'ast> for Cells {
+        fn visit_path_segment(&mut self, segment: &'ast syn::PathSegment) {
+            let name = segment.ident.to_string();
+            let cells = ["Cell", "RefCell", "OnceCell", "UnsafeCell", "Mutex", "RwLock", "OnceLock"];
+            self.0 |= cells.contains(&name.as_str()) || name.starts_with("Atomic");
+            syn::visit::visit_path_segment(self, segment);
+        }
+    }
+    let mut cells = Cells(false);
+    cells.visit_type(ty);
+    cells.0
 }
 
 fn check_name(name: &LitStr, problems: &mut Problems) {

@@ -30,6 +30,7 @@ pub fn auto_hook(model: &Model) -> TokenStream {
     });
     let generics = bounded(model, &quote!(#krate::AutoHook));
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();
+    let state = model.has_state.then(|| quote!(#visitor.has_state();));
     let text = unraw(name);
     let line = quote_spanned!(name.span()=> ::core::line!());
     quote! {
@@ -42,7 +43,7 @@ pub fn auto_hook(model: &Model) -> TokenStream {
                         Field, PassOver as _, VisitHooked as _, VisitModule as _, VisitModuleT as _,
                         VisitModules as _,
                     };
-                    #visitor.module(self, |#visitor| { let _ = &#visitor; #body });
+                    #visitor.module(self, |#visitor| { let _ = &#visitor; #state #body });
                 }
             }
             #krate::__private::inventory::submit! {

@@ -33,7 +33,7 @@ use syn::{
     Attribute, FnArg, GenericArgument, ImplItemFn, ItemFn, Pat, PathArguments, ReturnType, Signature, Type,
 };
 
-use super::place::{is_borrowing, is_scalar, mentions};
+use super::place::{borrows_mutably, is_borrowing, is_scalar, mentions};
 use super::rewrite::{is_lint_level, Names, Rewriter};
 use super::scalars::locals;
 use crate::derive::unraw;
@@ -43,13 +43,15 @@ pub struct Instrumented {
     name: String,
     args: Vec<String>,
     values: Vec<String>,
+    /// Does the signature let it change something besides its result?
+    mutates: bool,
     span: Span,
 }
 
 impl Instrumented {
     /// The static description, as an expression.
     pub fn info(&self, krate: &TokenStream) -> TokenStream {
-        let Instrumented { name, args, values, span } = self;
+        let Instrumented { name, args, values, mutates, span } = self;
         let line = quote_spanned!(*span=> ::core::line!());
         quote! {
             #krate::__private::MethodInfo {
@@ -58,6 +60,7 @@ impl Instrumented {
                 values: &[#(#values),*],
                 file: ::core::file!(),
                 line: #line,
+                mutates: #mutates,
             }
         }
     }
@@ -68,10 +71,11 @@ fn local(name: &str) -> Ident {
 }
 
 /// Rewrites a method, unless it is none or is left alone. `parameters` are the types that its `impl` block
-/// leaves open.
+/// leaves open; `pure` says that it changes nothing, whatever its signature lets it.
 pub fn on_method(
     function: &mut ImplItemFn,
     parameters: &[Ident],
+    pure: bool,
     krate: &TokenStream,
 ) -> Option<Instrumented> {
     if function.sig.receiver().is_none() || is_left_alone(&function.sig) {
@@ -94,6 +98,7 @@ pub fn on_method(
         name: unraw(&function.sig.ident),
         args: numbered.0,
         values: numbered.1,
+        mutates: !pure && may_mutate(&function.sig),
         span: function.sig.ident.span(),
     };
 
@@ -166,6 +171,15 @@ fn is_left_alone(signature: &Signature) -> bool {
         ReturnType::Default => false,
     };
     alone || (tells && signature.inputs.len() == 1)
+}
+
+/// Is there anything in the signature through which something may be changed: `&mut self`, an argument that
+/// is or holds a `&mut`?
+fn may_mutate(signature: &Signature) -> bool {
+    signature.inputs.iter().any(|input| match input {
+        FnArg::Receiver(receiver) => receiver.mutability.is_some() || borrows_mutably(&receiver.ty),
+        FnArg::Typed(argument) => borrows_mutably(&argument.ty),
+    })
 }
 
 fn is_unit(ty: &Type) -> bool {

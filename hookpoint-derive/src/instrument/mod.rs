@@ -88,7 +88,7 @@ fn on_mod(mut item: ItemMod, krate: &TokenStream, problems: &mut Problems) -> To
                 derived(&inner.attrs.clone(), inner, krate, |item| &mut item.attrs, problems)
             }
             Item::Fn(mut inner) => {
-                if take_skip(&mut inner.attrs, problems) == Skip::No {
+                if !take_words(&mut inner.attrs, On::Other, problems).skip {
                     method::on_function(&mut inner, krate);
                 }
                 inner.into_token_stream()
@@ -118,7 +118,7 @@ fn derived<T: ToTokens>(
     attrs_of: fn(&mut T) -> &mut Vec<Attribute>,
     problems: &mut Problems,
 ) -> TokenStream {
-    if take_skip(attrs_of(&mut item), problems) == Skip::Yes {
+    if take_words(attrs_of(&mut item), On::Other, problems).skip {
         return item.into_token_stream();
     }
     let derives = |attr: &&Attribute| attr.path().is_ident("derive");
@@ -130,27 +130,39 @@ fn derived<T: ToTokens>(
     quote!(#[derive(#krate::AutoHook)] #item)
 }
 
-#[derive(PartialEq)]
-enum Skip {
-    Yes,
-    No,
+/// The words of `#[hook(..)]` on a method, function or type.
+#[derive(Default)]
+struct Words {
+    /// It is to be left alone.
+    skip: bool,
+    /// It changes nothing but what it returns, whatever its signature lets it.
+    pure: bool,
 }
 
-/// Takes `#[hook(..)]` off a method, function or type, and says whether it is to be left alone.
-fn take_skip(attrs: &mut Vec<Attribute>, problems: &mut Problems) -> Skip {
-    let mut skip = Skip::No;
+/// Where the words stand.
+#[derive(Clone, Copy, PartialEq)]
+enum On {
+    Method,
+    Other,
+}
+
+/// Takes `#[hook(..)]` off a method, function or type, and says what it says.
+fn take_words(attrs: &mut Vec<Attribute>, on: On, problems: &mut Problems) -> Words {
+    let mut words = Words::default();
     attrs.retain(|attr| {
         if !attr.path().is_ident("hook") {
             return true;
         }
         let mut only_skip = true;
         let parsed = attr.parse_nested_meta(|meta| {
-            match meta.path.is_ident("skip") {
-                true => skip = Skip::Yes,
+            match meta.path.get_ident().map(Ident::to_string).as_deref() {
+                Some("skip") => words.skip = true,
+                Some("pure") if on == On::Method => words.pure = true,
                 // A type's own words are the derive's business.
-                false if meta.path.is_ident("crate") => only_skip = false,
-                false => {
-                    problems.add(&meta.path, "unknown word; here `#[hook(..)]` takes `skip`");
+                Some("crate") => only_skip = false,
+                _ => {
+                    let known = if on == On::Method { "`skip` or `pure`" } else { "`skip`" };
+                    problems.add(&meta.path, format!("unknown word; here `#[hook(..)]` takes {known}"));
                     if let Ok(value) = meta.value() {
                         let _: syn::Result<syn::Expr> = value.parse();
                     }
@@ -163,7 +175,7 @@ fn take_skip(attrs: &mut Vec<Attribute>, problems: &mut Problems) -> Skip {
         }
         !only_skip
     });
-    skip
+    words
 }
 
 /// Asked for on one block, it must be good for something; in a module, constructors are just passed over.
@@ -181,8 +193,9 @@ fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> 
         item.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     for inner in &mut item.items {
         let ImplItem::Fn(function) = inner else { continue };
-        if take_skip(&mut function.attrs, problems) == Skip::No {
-            methods.extend(method::on_method(function, &parameters, krate));
+        let words = take_words(&mut function.attrs, On::Method, problems);
+        if !words.skip {
+            methods.extend(method::on_method(function, &parameters, words.pure, krate));
         }
     }
     let registered = registration(&item, &methods, krate);

@@ -140,6 +140,20 @@ pub fn mentions(ty: &Type, name: &str) -> bool {
     mentions.1
 }
 
+/// Is it, or does it hold, a `&mut`?
+pub fn borrows_mutably(ty: &Type) -> bool {
+    struct Mutably(bool);
+    impl<'ast> Visit<'ast> for Mutably {
+        fn visit_type_reference(&mut self, reference: &'ast syn::TypeReference) {
+            self.0 |= reference.mutability.is_some();
+            syn::visit::visit_type_reference(self, reference);
+        }
+    }
+    let mut found = Mutably(false);
+    found.visit_type(ty);
+    found.0
+}
+
 /// A number, a flag, a string: nothing that a tensor could be inside.
 pub fn is_scalar(ty: &Type) -> bool {
     match ty {

@@ -6,6 +6,7 @@ impl Block {
             values: &["x.1", "att.0", "att.1", "y"],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -71,6 +72,6 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Block > ()), type_name : "Block", methods : & [::hookpoint::__private::MethodInfo
         { name : "forward", args : & ["x.0"], values : & ["x.1", "att.0", "att.1", "y"],
-        file : ::core::file!(), line : ::core::line!(), }], }
+        file : ::core::file!(), line : ::core::line!(), mutates : false, }], }
     }
 };

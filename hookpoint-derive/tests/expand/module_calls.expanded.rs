@@ -6,6 +6,7 @@ impl Module for Mlp {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -230,6 +231,6 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Mlp > ()), type_name : "Mlp", methods : & [::hookpoint::__private::MethodInfo {
         name : "forward", args : & ["x"], values : & [], file : ::core::file!(), line :
-        ::core::line!(), }], }
+        ::core::line!(), mutates : false, }], }
     }
 };

@@ -6,6 +6,7 @@ impl Attention {
             values: &["scores"],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -274,6 +275,7 @@ impl Attention {
             values: &["mask", "x.1"],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -426,8 +428,9 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Attention > ()), type_name : "Attention", methods : &
         [::hookpoint::__private::MethodInfo { name : "forward", args : & ["x"], values :
-        & ["scores"], file : ::core::file!(), line : ::core::line!(), },
+        & ["scores"], file : ::core::file!(), line : ::core::line!(), mutates : false, },
         ::hookpoint::__private::MethodInfo { name : "rotated", args : & ["x.0", "rope"],
-        values : & ["mask", "x.1"], file : ::core::file!(), line : ::core::line!(), }], }
+        values : & ["mask", "x.1"], file : ::core::file!(), line : ::core::line!(),
+        mutates : false, }], }
     }
 };

@@ -6,6 +6,7 @@ impl Scale {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -110,6 +111,6 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Scale > ()), type_name : "Scale", methods : & [::hookpoint::__private::MethodInfo
         { name : "forward", args : & ["x"], values : & [], file : ::core::file!(), line :
-        ::core::line!(), }], }
+        ::core::line!(), mutates : false, }], }
     }
 };

@@ -12,6 +12,7 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -30,6 +31,7 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: true,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -47,6 +49,7 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -92,6 +95,7 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -137,12 +141,13 @@ const _: () = {
         ::hookpoint::__private::ImplInfo { owner :
         ::hookpoint::__private::Owner::Named("Attention"), type_name : "Attention < T >",
         methods : & [::hookpoint::__private::MethodInfo { name : "mask", args : & ["n"],
-        values : & [], file : ::core::file!(), line : ::core::line!(), },
-        ::hookpoint::__private::MethodInfo { name : "reset", args : & ["x", "mask",
-        "cache"], values : & [], file : ::core::file!(), line : ::core::line!(), },
-        ::hookpoint::__private::MethodInfo { name : "decode", args : & ["code", "config",
-        "codes"], values : & [], file : ::core::file!(), line : ::core::line!(), },
-        ::hookpoint::__private::MethodInfo { name : "encode", args : & ["", "x"], values
-        : & [], file : ::core::file!(), line : ::core::line!(), }], }
+        values : & [], file : ::core::file!(), line : ::core::line!(), mutates : false,
+        }, ::hookpoint::__private::MethodInfo { name : "reset", args : & ["x", "mask",
+        "cache"], values : & [], file : ::core::file!(), line : ::core::line!(), mutates
+        : true, }, ::hookpoint::__private::MethodInfo { name : "decode", args : &
+        ["code", "config", "codes"], values : & [], file : ::core::file!(), line :
+        ::core::line!(), mutates : false, }, ::hookpoint::__private::MethodInfo { name :
+        "encode", args : & ["", "x"], values : & [], file : ::core::file!(), line :
+        ::core::line!(), mutates : false, }], }
     }
 };

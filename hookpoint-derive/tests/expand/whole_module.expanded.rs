@@ -37,6 +37,7 @@ mod model {
                     values: &[],
                     file: ::core::file!(),
                     line: ::core::line!(),
+                    mutates: false,
                 };
                 let __entered = ::hookpoint::__private::Entered::new(
                     &__HOOKPOINT_METHOD,
@@ -50,8 +51,8 @@ mod model {
                 ::hookpoint::__private::Owner::Exact(||
                 ::hookpoint::__private::typeid::of:: < Block > ()), type_name : "Block",
                 methods : & [::hookpoint::__private::MethodInfo { name : "check", args :
-                & [], values : & [], file : ::core::file!(), line : ::core::line!(), }],
-                }
+                & [], values : & [], file : ::core::file!(), line : ::core::line!(),
+                mutates : false, }], }
             }
         };
     }

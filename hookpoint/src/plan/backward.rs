@@ -249,7 +249,7 @@ fn differentiated<T>(
     let gradients = std::mem::take(&mut finished.gradients);
     gradients.check_floats(asked.registered, &finished.fired)?;
     let run = finished_run(asked, allows.unreached, (result, finished))?;
-    let Run { output: (mut output, loss), cache, requests, fired, skipped } = run;
+    let Run { output: (mut output, loss), cache, requests, fired, skipped, .. } = run;
     let found = BackwardPass::new(asked.requests, asked.registered, gradients).run(&loss, allows)?;
     detach_inside(&mut output);
     let cache = cache.detached().with_grads(found.grads.clone());

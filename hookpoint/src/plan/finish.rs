@@ -5,7 +5,8 @@ use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::raw::with_run;
-use crate::run::{Dispatch, Finished, Learned, Mode, Request, RunState};
+use crate::recording::Schedule;
+use crate::run::{Dispatch, Finished, Learned, Log, Mode, Replaying, Request, RunState, Tape};
 use crate::tree::{Kind, Node, Tree};
 
 /// What is asked of a model.
@@ -17,6 +18,8 @@ pub(crate) struct Asked<'a> {
     /// business.
     pub registered: usize,
     pub dispatch: &'a Dispatch,
+    /// Which calls need not be made, where that is known.
+    pub schedule: Option<&'a Schedule>,
 }
 
 impl<'a> Asked<'a> {
@@ -33,8 +36,33 @@ pub(crate) fn execute<T, E: Into<BoxedError>>(
     learned: &Learned,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
-    let Asked { tree, requests, dispatch, registered } = *asked;
-    let state = RunState::new(tree, dispatch, requests, mode, learned);
+    let tape = asked.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Replaying::new(schedule)));
+    execute_with(asked, mode, learned, tape, f)
+}
+
+/// As [`execute`], taking note of all calls. With `keeps`, of what they give, too.
+pub(crate) fn execute_noting<T, E: Into<BoxedError>>(
+    asked: &Asked<'_>,
+    mode: Mode,
+    learned: &Learned,
+    keeps: bool,
+    f: impl FnOnce() -> std::result::Result<T, E>,
+) -> Result<(T, Log)> {
+    let tape = Tape::Noting(Log::new(keeps).into());
+    let (output, finished) = execute_with(asked, mode, learned, tape, f)?;
+    let ended = || Error::from(ErrorKind::Stopped);
+    Ok((output.ok_or_else(ended)?, finished.log.ok_or_else(ended)?))
+}
+
+fn execute_with<T, E: Into<BoxedError>>(
+    asked: &Asked<'_>,
+    mode: Mode,
+    learned: &Learned,
+    tape: Tape<'_>,
+    f: impl FnOnce() -> std::result::Result<T, E>,
+) -> Result<(Option<T>, Finished)> {
+    let Asked { tree, requests, dispatch, registered, .. } = *asked;
+    let state = RunState::new(tree, dispatch, requests, mode, learned, tape);
     let result = with_run(&state, f);
     let stopped = state.is_stopped();
     state.keep_lessons(result.is_err() && !stopped);
@@ -70,9 +98,10 @@ pub(super) fn finished_run<T>(
     check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
     let skipped = finished.skipped.iter().map(|skipped| asked.tree.name(skipped.node)).collect();
+    let replayed = finished.replayed.iter().map(|node| asked.tree.name(*node)).collect();
     asked.dispatch.give_scratch(finished.scratch);
     let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.own()));
-    Ok(Run { output, cache: ActivationCache::of(finished.kept), requests, fired, skipped })
+    Ok(Run { output, cache: ActivationCache::of(finished.kept), requests, fired, skipped, replayed })
 }
 
 pub(super) fn collected<T>(

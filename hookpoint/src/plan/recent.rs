@@ -50,7 +50,8 @@ impl<'a, M: AutoHook> Plan<'a, M> {
         let request =
             |(pattern, nodes)| Request { pattern, action: Action::Cache(CacheOptions::new()), nodes };
         let requests = kept.requests.into_iter().map(request).collect();
-        let prepared = Prepared { stamp: None, registered: 0, merged: None, dispatch: kept.dispatch };
+        let prepared =
+            Prepared { stamp: None, registered: 0, merged: None, dispatch: kept.dispatch, schedule: None };
         Ok(Plan { requests, prepared: Some(Rc::new(prepared)).into(), ..plan })
     }
 

@@ -440,7 +440,7 @@ mod the_current_run {
     fn with_state<T>(f: impl FnOnce(&RunState<'_>) -> T) -> T {
         let (tree, learned) = (Tree::default(), Learned::default());
         let dispatch = Dispatch::new(&tree, &[]);
-        let state = RunState::new(&tree, &dispatch, &[], Mode::Whole, &learned);
+        let state = RunState::new(&tree, &dispatch, &[], Mode::Whole, &learned, Default::default());
         f(&state)
     }
 

@@ -240,6 +240,11 @@ impl RunState<'_> {
             let called_with = Some(self.is_called_with(&parts));
             return Call { announced: Some(at), called_with, ..Call::of(node) }.into();
         }
+        if self.is_taped {
+            if let Some(token) = self.before_on_tape(asked, node, done) {
+                return token;
+            }
+        }
         let wants = self.dispatch.at(node);
         if wants.requests.is_empty() && !self.scans() && !self.differentiates() {
             return CallToken::IDLE;
@@ -255,6 +260,24 @@ impl RunState<'_> {
                 CallToken::IDLE
             }
         }
+    }
+
+    /// Where calls are noted, or answered: answers this one, or sees to it that its result is told.
+    #[cold]
+    #[inline(never)]
+    fn before_on_tape(&self, asked: &Asked<'_>, node: NodeId, done: &mut Done) -> Option<CallToken> {
+        // In training, a layer may draw lots, or keep statistics.
+        let trains = asked.inputs.iter().any(|input| input.get::<bool>() == Some(&true));
+        let counts = !trains && calls_with_one_tensor(asked.site.method, asked.inputs);
+        if !counts || !(asked.computable)() {
+            return None;
+        }
+        if let Some(value) = self.tape_leaf(node) {
+            *done = Some(self.show_replayed(node, value).map_err(|error| error.into_candle()));
+            return Some(CallToken::IDLE);
+        }
+        let unasked = self.dispatch.at(node).requests.is_empty() && !self.scans();
+        unasked.then(|| Call::of(node).into())
     }
 
     #[cold]
@@ -390,6 +413,10 @@ impl RunState<'_> {
         let inputs = call.called_with.map(|at| self.was_called_with(at));
         if call.announced.is_some_and(|at| self.was_claimed(at)) {
             return;
+        }
+        if self.is_taped {
+            let value = result.get_mut::<candle_core::Result<Tensor>>();
+            self.tape_leaf_result(call.node, value.and_then(|value| value.as_ref().ok()));
         }
         if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
             self.end_lesson(call.lesson, tensor);

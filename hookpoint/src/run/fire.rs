@@ -175,6 +175,7 @@ impl RunState<'_> {
         let number = self.dispatch.points.borrow_mut().number(key);
         let call = self.visit(number) as usize;
         if self.scans() {
+            self.tape_point(key, names, &seen(0).shape);
             let mut all = self.seen.borrow_mut();
             let order = all.len();
             all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(call + 1);

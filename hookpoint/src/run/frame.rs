@@ -182,6 +182,14 @@ impl Entered {
                 return Some(from_error(error));
             }
             let from_tensor = ops.from_tensor?;
+            if let Some((node, value)) = state.is_taped.then(|| state.tape_answer(self.depth())).flatten() {
+                state.is_done(self.depth());
+                let shown = state.show_replayed(node, value.clone());
+                return Some(match (shown, ops.from_error) {
+                    (Err(error), Some(from_error)) => from_error(error),
+                    (shown, _) => from_tensor(shown.unwrap_or(value)),
+                });
+            }
             match state.skip(self.depth()) {
                 Ok(Some(tensor)) => {
                     state.is_done(self.depth());
@@ -207,6 +215,9 @@ impl Entered {
     #[cold]
     fn show_result<R>(&self, ops: &ValueOps<R>, result: &mut R) {
         let error = current(|state| {
+            if state.is_taped {
+                state.tape_result(self.depth(), ops, result);
+            }
             if let Err(error) = state.result(self.depth(), ops, result) {
                 state.fail(error);
             }
@@ -248,6 +259,9 @@ impl RunState<'_> {
             announced: self.announced.borrow().len(),
             uses: self.uses.borrow().len(),
         });
+        if self.is_taped {
+            self.tape_enter(node, is_call, method.mutates, frames.len());
+        }
         // A backward pass wants to know where gradients are lost.
         listen_to_values(wants_values || self.differentiates());
         let shown = wants_inputs || is_lesson || self.differentiates();
@@ -265,6 +279,9 @@ impl RunState<'_> {
             self.uses.borrow_mut().truncate(frame.uses);
         }
         frames.truncate(depth - 1);
+        if self.is_taped {
+            self.tape_leave(depth);
+        }
         listen_to_values(frames.last().is_some_and(|frame| frame.wants_values || self.differentiates()));
     }
 

@@ -29,6 +29,7 @@ mod request;
 mod skip;
 mod step;
 mod tap;
+mod tape;
 mod together;
 mod wanted;
 
@@ -54,6 +55,8 @@ pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 use skip::PendingLesson;
 pub(crate) use skip::{Learned, Skipped};
 pub use step::{with_step, Step, Steps};
+pub use tape::side_effect;
+pub(crate) use tape::{Log, LoggedCall, LoggedPoint, Replaying, Tape};
 pub use together::CallView;
 use together::Named;
 pub(crate) use together::{modules_only, CallHookFn, When};
@@ -107,6 +110,9 @@ pub(crate) struct RunState<'p> {
     filled: RefCell<Vec<Filled>>,
     error: RefCell<Option<Error>>,
     ended: Cell<bool>,
+    /// What is noted of calls, or answered in their place.
+    tape: Tape<'p>,
+    is_taped: bool,
 }
 
 /// How a run ends, and what it takes note of.
@@ -162,7 +168,7 @@ impl PointKey {
     }
 
     /// Is it the output, or a part of it?
-    fn is_of_output(&self) -> bool {
+    pub fn is_of_output(&self) -> bool {
         self.method == 0 && self.slot == Slot32::Result
     }
 }
@@ -243,6 +249,7 @@ impl<'p> RunState<'p> {
         requests: &'p [Request<'p>],
         mode: Mode,
         learned: &'p Learned,
+        tape: Tape<'p>,
     ) -> Self {
         let Scratch { mut frames, mut announced, mut uses, mut visits } = dispatch.take_scratch();
         frames.clear();
@@ -250,6 +257,7 @@ impl<'p> RunState<'p> {
         uses.clear();
         visits.clear();
         visits.resize(dispatch.known_points(), 0);
+        let is_taped = !matches!(tape, Tape::Off);
         Self {
             tree,
             dispatch,
@@ -257,7 +265,7 @@ impl<'p> RunState<'p> {
             mode,
             learned,
             teaches: dispatch.teaches(),
-            is_plain: mode == Mode::Whole && !dispatch.teaches(),
+            is_plain: mode == Mode::Whole && !dispatch.teaches() && !is_taped,
             frames: RefCell::new(frames),
             announced: RefCell::new(announced),
             uses: RefCell::new(uses),
@@ -282,6 +290,8 @@ impl<'p> RunState<'p> {
             filled: RefCell::default(),
             error: RefCell::default(),
             ended: Cell::new(false),
+            tape,
+            is_taped,
         }
     }
 
@@ -317,6 +327,12 @@ impl<'p> RunState<'p> {
         let (tensors, others) = (self.kept.into_inner(), self.kept_any.into_inner());
         let kept = Kept { labels: self.dispatch.labels(), tensors, others };
         let (frames, announced) = (self.frames.into_inner(), self.announced.into_inner());
+        let (mut log, mut replayed) = (None, Vec::new());
+        match self.tape {
+            Tape::Off => {}
+            Tape::Noting(noted) => log = Some(noted.into_inner()),
+            Tape::Replaying(replaying) => replayed = replaying.replayed.into_inner(),
+        }
         let scratch = Scratch { frames, announced, uses: self.uses.into_inner(), visits };
         let finished = Finished {
             kept,
@@ -327,6 +343,8 @@ impl<'p> RunState<'p> {
             skipped: self.skipped.into_inner(),
             scratch,
             gradients: self.gradients,
+            log,
+            replayed,
         };
         (error, finished)
     }
@@ -372,6 +390,10 @@ pub(crate) struct Finished {
     pub skipped: Vec<Skipped>,
     pub scratch: Scratch,
     pub gradients: Gradients,
+    /// The calls, where they were to be noted.
+    pub log: Option<Log>,
+    /// The modules that were not run because it was known what they give.
+    pub replayed: Vec<NodeId>,
 }
 
 impl Finished {

@@ -34,6 +34,8 @@ pub(crate) struct Node {
     has_place: bool,
     /// How wide the output of a well-known layer is.
     pub width: Option<usize>,
+    /// May its state change while it is only borrowed?
+    pub has_state: bool,
     /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
     steps: (u32, u32),
 }
@@ -165,6 +167,13 @@ impl Tree {
         self.receivers.insert(of, receiver);
     }
 
+    pub(super) fn has_state(&mut self) {
+        let id = self.open.last().map(|(id, _)| *id as usize);
+        if let Some(node) = id.and_then(|id| self.nodes.get_mut(id)) {
+            node.has_state = true;
+        }
+    }
+
     pub(super) fn leave(&mut self, id: NodeId) {
         let end = self.nodes.len() as NodeId;
         if let Some(node) = self.nodes.get_mut(id as usize) {
@@ -196,8 +205,9 @@ impl Tree {
         let steps = (start, self.steps.len() as u32);
         let (number, end) = (self.modules, id + 1);
         self.modules += u32::from(kind != Kind::Parameter);
-        let (has_place, width) = (kind == Kind::Parameter, None);
-        self.nodes.push(Node { kind, type_name, type_id, parent, end, number, has_place, width, steps });
+        let (has_place, width, has_state) = (kind == Kind::Parameter, None, false);
+        let node = Node { kind, type_name, type_id, parent, end, number, has_place, width, has_state, steps };
+        self.nodes.push(node);
         id
     }
 

@@ -18,6 +18,9 @@ pub struct MethodInfo {
     pub file: &'static str,
     /// The line of its name.
     pub line: u32,
+    /// May it change something besides what it returns, as far as its signature says: `&mut self`, or an
+    /// argument that is `&mut`? `#[hook(pure)]` says that it does not.
+    pub mutates: bool,
 }
 
 impl MethodInfo {

@@ -86,6 +86,11 @@ impl<'t> Visitor<'t> {
         self.tree.leave(node);
     }
 
+    /// Says that the module now visited has state that may change while it is only borrowed: a cell or a lock.
+    pub fn has_state(&mut self) {
+        self.tree.has_state();
+    }
+
     /// A module that is called as a whole; `C` says how.
     pub(crate) fn leaf<T, C: Caller<T>>(&mut self, module: &T) {
         let node = self.tree.enter::<T, C>(module, Kind::Leaf);

@@ -64,6 +64,8 @@ impl Attention {
     }
 
     /// `x` and the result are `[batch, pos, d_model]`; `mask` is added to the scores.
+    // `past` says itself when it keeps something.
+    #[hook(pure)]
     pub fn forward(&self, x: &Tensor, mask: Option<&Tensor>, past: &mut Past) -> Result<Tensor> {
         let (batch, pos, width) = x.dims3()?;
         let qkv = self.c_attn.forward(x)?.reshape((batch, pos, 3, self.n_head, width / self.n_head))?;
@@ -186,6 +188,7 @@ impl Block {
     }
 
     /// The residual stream before and after is `[batch, pos, d_model]`.
+    #[hook(pure)]
     pub fn forward(&self, resid_pre: &Tensor, mask: Option<&Tensor>, past: &mut Past) -> Result<Tensor> {
         let attn_out = self.attn.forward(&self.ln1.forward(resid_pre)?, mask, past)?;
         let resid_mid = (resid_pre + attn_out)?;

@@ -80,6 +80,7 @@ impl Past {
         if self.forgets {
             return Ok((k, v));
         }
+        hookpoint::side_effect();
         let all = match self.layers.get(&layer) {
             Some((keys, values)) if self.len > 0 => {
                 // A call that failed may have left keys that were never counted.

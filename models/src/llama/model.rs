@@ -77,6 +77,7 @@ impl Attention {
 
     /// `x` and the result are `[batch, pos, d_model]`; `cos` and `sin` are what [`Rotary`] gives; `mask` is
     /// added to the scores.
+    #[hook(pure)]
     pub fn forward(
         &self,
         x: &Tensor,
@@ -207,6 +208,7 @@ impl Block {
     }
 
     /// The residual stream before and after is `[batch, pos, d_model]`.
+    #[hook(pure)]
     pub fn forward(
         &self,
         resid_pre: &Tensor,

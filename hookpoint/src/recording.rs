@@ -1,0 +1,305 @@
+//! What a model did for one input, so that later runs with the same input need not do it again.
+//!
+//! A recording knows in which order modules were called and points were reached, and what the modules
+//! gave. A plan that replays it is told by that order how far its run will be the same: up to the first
+//! point that it may change. Every call that is over by then, and inside which nothing is wanted, is
+//! answered with what it gave before. Calls that are not answered are made, whatever they are: so code
+//! between modules, and modules with side effects, always run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use candle_core::Tensor;
+
+use crate::error::{Error, Result};
+use crate::pattern::{point_name, Pattern};
+use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
+use crate::tree::{FastMap, Kind, NodeId, Tree};
+
+/// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
+/// [`Plan::replay`](crate::Plan::replay).
+///
+/// It holds the outputs of the model's modules, which it shares with nobody's memory but their own: a clone
+/// costs nothing.
+#[derive(Clone)]
+pub struct Recording {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    tree: Arc<Tree>,
+    calls: Vec<RecordedCall>,
+    points: Vec<LoggedPoint>,
+    /// What calls gave, repeated as often as was last asked for.
+    repeated: Mutex<Repeated>,
+}
+
+/// Values by the number of their call, and how often they are repeated.
+type Repeated = (usize, FastMap<usize, Tensor>);
+
+struct RecordedCall {
+    module: u32,
+    visit: u32,
+    /// When it began and ended, on the clock of the points.
+    time: (u32, u32),
+    /// May it be answered?
+    value: Option<Tensor>,
+    /// The modules that are called inside it, and how often.
+    inside: Vec<(u32, u32)>,
+    rows: Rows,
+}
+
+/// What becomes of a value when the rows of the input are repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rows {
+    /// Nobody has looked.
+    Unknown,
+    /// Its first dimension is the batch.
+    Batch,
+    /// It does not depend on the batch.
+    Same,
+    /// Something else.
+    Other,
+}
+
+/// A point that was reached, as a pattern names it.
+pub(crate) struct Reached {
+    pub name: String,
+    /// When, and with what shape.
+    pub visits: Vec<(u32, Vec<usize>)>,
+}
+
+impl Recording {
+    /// From the logs of two runs with the same input: one that knows the order of everything, and one that
+    /// nobody was watching, whose values are those of an ordinary run.
+    pub(crate) fn new(tree: Arc<Tree>, times: Log, values: Log) -> Self {
+        let counts = |log: &Log| {
+            let mut counts: FastMap<u32, u32> = FastMap::default();
+            log.calls.iter().for_each(|call| *counts.entry(call.module).or_insert(0) += 1);
+            counts
+        };
+        let (timed, kept) = (counts(&times), counts(&values));
+        let time: FastMap<(u32, u32), (u32, u32)> = times
+            .calls
+            .iter()
+            .filter_map(|call| Some(((call.module, call.visit), (call.begin, call.end?))))
+            .collect();
+        let recorded = |(at, call): (usize, &LoggedCall)| {
+            let inner = values.calls.get(at + 1..call.calls_until_end).unwrap_or_default();
+            let mut inside: FastMap<u32, u32> = FastMap::default();
+            inner.iter().for_each(|call| *inside.entry(call.module).or_insert(0) += 1);
+            // Forward code may take another way while it is watched; then nobody knows which call is which.
+            let alike = |module: &u32| timed.get(module) == kept.get(module);
+            let same_way = alike(&call.module) && inside.keys().all(alike);
+            let time = time.get(&(call.module, call.visit)).copied().filter(|_| same_way);
+            let value = call.value.clone().filter(|_| !call.effects && call.end.is_some() && time.is_some());
+            RecordedCall {
+                module: call.module,
+                visit: call.visit,
+                time: time.unwrap_or_default(),
+                value,
+                inside: inside.into_iter().collect(),
+                rows: Rows::Unknown,
+            }
+        };
+        let calls = values.calls.iter().enumerate().map(recorded).collect();
+        Self { inner: Arc::new(Inner { tree, calls, points: times.points, repeated: Mutex::default() }) }
+    }
+
+    /// Looks at what became of the values in a run with every row of the input twice.
+    pub(crate) fn compare_rows(&mut self, doubled: &Log) {
+        let dims: FastMap<(u32, u32), &Vec<usize>> =
+            doubled.calls.iter().map(|call| ((call.module, call.visit), &call.dims)).collect();
+        let Some(inner) = Arc::get_mut(&mut self.inner) else { return };
+        for call in &mut inner.calls {
+            let Some(value) = &call.value else { continue };
+            let (one, two) = (value.dims(), dims.get(&(call.module, call.visit)));
+            call.rows = match two {
+                Some(two) if *two == one => Rows::Same,
+                Some(two) if is_doubled(one, two) => Rows::Batch,
+                _ => Rows::Other,
+            };
+        }
+    }
+
+    /// The points that a pattern selects, in the order in which they were first reached.
+    pub(crate) fn reached(&self, pattern: &Pattern) -> Vec<Reached> {
+        let tree = &self.inner.tree;
+        let reached = self.inner.points.iter().filter_map(|point| {
+            if !pattern.matches_path(tree.segments(point.key.node)) {
+                return None;
+            }
+            let value = named_by(pattern, point)?;
+            let name = point_name(tree.segments(point.key.node), value);
+            Some(Reached { name, visits: point.visits.clone() })
+        });
+        let mut reached: Vec<Reached> = reached.collect();
+        reached.sort_by_key(|point| point.visits.first().map(|(time, _)| *time));
+        reached
+    }
+
+    /// When the last of everything happened.
+    pub(crate) fn duration(&self) -> u32 {
+        let points = self.inner.points.iter().flat_map(|point| &point.visits).map(|(time, _)| *time);
+        points.max().unwrap_or(0)
+    }
+
+    /// Bytes of everything that points showed, added up: more than one run ever needs at once.
+    pub(crate) fn bytes_seen(&self) -> usize {
+        let size = |(_, dims): &(u32, Vec<usize>)| dims.iter().product::<usize>() * 4;
+        self.inner.points.iter().flat_map(|point| &point.visits).map(size).sum()
+    }
+
+    /// Which calls need not be made by a run with these requests, where the input is repeated so often.
+    pub(crate) fn schedule(
+        &self,
+        tree: &Arc<Tree>,
+        requests: &[Request<'_>],
+        copies: usize,
+    ) -> Result<Schedule> {
+        let own = self.own_nodes(tree)?;
+        let (mut wanted, mut change) = (Vec::new(), u32::MAX);
+        for request in requests {
+            if request.action.wants_gradient() {
+                return Err(Error::msg(
+                    "a run that is replayed has no gradients: what is not computed cannot be differentiated\n  \
+                     leave out `.replay(..)`",
+                ));
+            }
+            let looks = matches!(request.action, Action::Cache(_));
+            let nodes: Vec<NodeId> =
+                request.nodes.iter().filter_map(|node| own.get(*node as usize).copied().flatten()).collect();
+            let mut times: Vec<u32> = Vec::new();
+            let asked = |point: &&LoggedPoint| {
+                nodes.contains(&point.key.node) && named_by(&request.pattern, point).is_some()
+            };
+            for point in self.inner.points.iter().filter(asked) {
+                let visits = point.visits.iter().map(|(time, _)| *time);
+                wanted.extend(visits.clone());
+                times.extend(visits.enumerate().filter_map(|(call, time)| {
+                    request.pattern.call().is_none_or(|wanted| wanted == call).then_some(time)
+                }));
+            }
+            if let Action::Call(..) = request.action {
+                let is_module = |call: &&RecordedCall| {
+                    let module = |node: &NodeId| self.inner.tree.node(*node).map(|node| node.number);
+                    nodes.iter().filter_map(module).any(|module| module == call.module)
+                };
+                // Such a hook may see a call in which no tensor goes in.
+                let inside = self.inner.calls.iter().filter(is_module).map(|call| call.time.0 + 1);
+                wanted.extend(inside.clone());
+                times.extend(inside);
+            }
+            if !looks {
+                change = times.into_iter().fold(change, u32::min);
+            }
+        }
+        wanted.sort_unstable();
+        let is_undisturbed = |(begin, end): (u32, u32)| {
+            let next = wanted.partition_point(|time| *time <= begin);
+            end < change && wanted.get(next).is_none_or(|time| *time >= end)
+        };
+        let mut answers = FastMap::default();
+        let mut until = 0;
+        for (at, call) in self.inner.calls.iter().enumerate() {
+            let fits = copies == 1 || matches!(call.rows, Rows::Batch | Rows::Same);
+            let can = call.value.is_some() && fits && call.time.0 > until;
+            if can && is_undisturbed(call.time) {
+                until = call.time.1;
+                answers.insert((call.module, call.visit), at);
+            }
+        }
+        Ok(Schedule { recording: self.clone(), answers, copies })
+    }
+
+    /// For every node of `tree`, the one that it is here. The parameters of a model may come and go with
+    /// its state.
+    fn own_nodes(&self, tree: &Arc<Tree>) -> Result<Vec<Option<NodeId>>> {
+        let own = &self.inner.tree;
+        if Arc::ptr_eq(own, tree) {
+            return Ok((0..tree.nodes.len() as NodeId).map(Some).collect());
+        }
+        own.same_modules(tree).map_err(|change| {
+            Error::msg(format!(
+                "the recording is of another model, or of this one before it was changed: {change}\n  \
+                 record it again"
+            ))
+        })?;
+        let is_own = |kind: Kind, name: &str| {
+            let mut nodes = (0..own.nodes.len() as NodeId)
+                .filter(|id| own.node(*id).is_some_and(|node| node.kind == kind));
+            nodes.find(|id| &*own.name(*id) == name)
+        };
+        let nodes = tree.nodes.iter().enumerate();
+        Ok(nodes.map(|(id, node)| is_own(node.kind, &tree.name(id as NodeId))).collect())
+    }
+}
+
+impl std::fmt::Debug for Recording {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kept = self.inner.calls.iter().filter(|call| call.value.is_some()).count();
+        f.debug_struct("Recording").field("calls", &self.inner.calls.len()).field("kept", &kept).finish()
+    }
+}
+
+/// By which of its names a pattern selects the value, if it does.
+fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
+    // A binding that is called `out` is not the output.
+    if pattern.value().is_none() && !point.key.is_of_output() {
+        return None;
+    }
+    point.names.iter().map(String::as_str).find(|name| pattern.matches_value(name))
+}
+
+fn is_doubled(one: &[usize], two: &[usize]) -> bool {
+    match (one, two) {
+        ([first, rest @ ..], [doubled, others @ ..]) => rest == others && *doubled == 2 * first,
+        _ => false,
+    }
+}
+
+/// Which calls of a run are answered.
+pub(crate) struct Schedule {
+    recording: Recording,
+    /// By module and number of the call: the number of the recorded one.
+    answers: FastMap<(u32, u32), usize>,
+    copies: usize,
+}
+
+impl Schedule {
+    pub fn answer(&self, module: u32, visit: u32) -> Option<usize> {
+        self.answers.get(&(module, visit)).copied()
+    }
+
+    /// The modules that a call would have called, and how often.
+    pub fn inside(&self, call: usize) -> &[(u32, u32)] {
+        self.recording.inner.calls.get(call).map_or(&[], |call| &call.inside)
+    }
+
+    /// What a call gives, for as many copies of the input as there are.
+    pub fn value(&self, at: usize) -> Option<Tensor> {
+        let inner = &self.recording.inner;
+        let call = inner.calls.get(at)?;
+        let value = call.value.as_ref()?;
+        if self.copies == 1 || call.rows == Rows::Same {
+            return Some(value.clone());
+        }
+        let mut kept = inner.repeated.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.0 != self.copies {
+            *kept = (self.copies, FastMap::default());
+        }
+        if let Some(repeated) = kept.1.get(&at) {
+            return Some(repeated.clone());
+        }
+        let repeated = repeat_rows(value, self.copies).ok()?;
+        kept.1.insert(at, repeated.clone());
+        Some(repeated)
+    }
+}
+
+/// The rows of a tensor, all of them so many times.
+pub(crate) fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
+    match times {
+        1 => Ok(tensor.clone()),
+        _ => Tensor::cat(&vec![tensor.contiguous()?; times], 0),
+    }
+}

@@ -1,0 +1,238 @@
+//! Sweeps: what changes when one part of a model is changed, for one part after the other.
+//!
+//! A sweep is a grid of cells: the points that patterns select, and with `*` in an index every element
+//! of them. `blocks.*:resid_pre[:, *]` is every position of every block, `blocks.*.attn:z[:, :, *]` every head.
+//! In each cell one part is changed, the model goes on from there, and a metric says what became of it.
+//!
+//! * [`Sweep::patch`] puts what a clean input gives into runs with a corrupted one: activation patching.
+//! * [`Sweep::edit`] does anything that a hook can do: [`ablate`](crate::ablate) has zeros, means, other
+//!   inputs, factors and sums, a [`SteeringVector`](crate::SteeringVector) has a direction; or a closure.
+//!
+//! ```
+#![doc = include_str!("../two_layers.txt")]
+//! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+//! use hookpoint::{ablate, Sweep};
+//!
+//! let clean = Tensor::new(&[[1f32, 3.]], &Device::Cpu)?;
+//! let second = |out: &Tensor| out.get(0)?.get(1)?.to_scalar::<f32>().map(f64::from);
+//! let found = Sweep::over(&model, ["up[:, *]", "down[:, *]"])?.patch(&clean, &x, |m, x| m.forward(x), second)?;
+//! assert_eq!((found.clean, found.baseline), (Some(3.), 0.));
+//! assert_eq!(found.axes()[0].labels, ["up", "down"]);
+//! assert_eq!(found.normalized()?.to_vec2::<f64>()?, [[0., 1.], [0., 1.]]);
+//! println!("{found}");
+//!
+//! let without = Sweep::over(&model, "up[:, *]")?.edit(ablate::zero(), &clean, |m, x| m.forward(x), second)?;
+//! assert_eq!(without.effects()?.to_vec2::<f64>()?, [[0., -3.]]);
+//! # Ok::<(), hookpoint::Error>(())
+//! ```
+//!
+//! # What is not done again
+//!
+//! * **What comes before the change.** The model is [recorded](crate::Hooked::record) once, and every run
+//!   begins where its first change is.
+//! * **What runs can share.** Cells are laid side by side in the first dimension, the batch, as many as the
+//!   [budget](Sweep::budget) allows, each with its own change. How much one takes is measured, and so is
+//!   which values have rows.
+//! * **What comes after the metric.** With [`Sweep::measure_at`] runs end at the point that is measured.
+//! * **What changes nothing.** A cell whose new value is what is there anyway has the value of the baseline.
+//!
+//! So the closure that runs the model must compute the same for the same input, and treat every row by
+//! itself. Both are checked where that costs little, and [`Sweep::verify`] compares some of the cells with
+//! runs of their own, from beginning to end. [`Sweep::one_by_one`] and [`Sweep::without_replay`] go without.
+
+mod batch;
+mod engine;
+mod grid;
+mod result;
+
+use std::ops::ControlFlow;
+
+use candle_core::Tensor;
+
+pub use batch::Batch;
+pub use result::{Axis, SweepCell, SweepResult, Work};
+
+use crate::ablate;
+use crate::error::{Error, Result};
+use crate::hooked::Hooked;
+use crate::pattern::Pattern;
+use crate::plan::BoxedError;
+use crate::run::{select_nodes, HookCtx};
+use crate::select::IntoPatterns;
+use crate::tree::AutoHook;
+use engine::{Engine, How};
+
+/// How far a sweep is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Progress {
+    /// How many cells are done.
+    pub done: usize,
+    /// How many there are.
+    pub total: usize,
+    /// How often the model was run for them.
+    pub forwards: usize,
+}
+
+type Watch<'a> = Box<dyn FnMut(&Progress) -> ControlFlow<()> + 'a>;
+
+/// A sweep over points of a model. [The module's documentation](self) has an example.
+#[must_use = "a sweep does nothing until it is run, with `patch` or `edit`"]
+pub struct Sweep<'a, M> {
+    model: &'a Hooked<M>,
+    patterns: Vec<Pattern>,
+    names: Vec<String>,
+    measure_at: Option<Pattern>,
+    budget: usize,
+    most_cells: usize,
+    replay: bool,
+    verify: usize,
+    watch: Option<Watch<'a>>,
+}
+
+impl<'a, M: AutoHook> Sweep<'a, M> {
+    /// What a sweep may use at once, unless it is told otherwise: 1 GiB.
+    pub const BUDGET: usize = 1 << 30;
+    /// More cells at once gain nothing on most machines.
+    const MOST_CELLS: usize = 64;
+
+    /// A sweep over the points that the patterns select, and the elements of every `*` in their indices.
+    pub fn over(model: &'a Hooked<M>, patterns: impl IntoPatterns) -> Result<Self> {
+        let patterns = patterns.into_patterns()?;
+        if patterns.is_empty() {
+            return Err(Error::msg("a sweep over no patterns has no cells\n  give at least one"));
+        }
+        for pattern in &patterns {
+            select_nodes(&model.tree(), pattern)?;
+        }
+        Ok(Self {
+            model,
+            patterns,
+            names: Vec::new(),
+            measure_at: None,
+            budget: Self::BUDGET,
+            most_cells: Self::MOST_CELLS,
+            replay: true,
+            verify: 0,
+            watch: None,
+        })
+    }
+
+    /// Names the axes: the first is that of the points, then there is one for every `*`.
+    pub fn axes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Gives the metric what is at this point instead of the model's output. Runs end there.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// use hookpoint::{ablate, Sweep};
+    ///
+    /// let sweep = Sweep::over(&model, "up[:, *]")?.measure_at(":hidden[0]")?;
+    /// let found = sweep.edit(ablate::scale(5.), &x, |m, x| m.forward(x), |hidden| {
+    ///     hidden.sum_all()?.to_scalar::<f32>().map(f64::from)
+    /// })?;
+    /// assert_eq!((found.get("up[:, 0]")?, found.get("up[:, 1]")?), (5., 1.));
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn measure_at(mut self, point: impl IntoPatterns) -> Result<Self> {
+        let points = point.into_patterns()?;
+        let [point] = points.as_slice() else {
+            return Err(Error::msg(format!(
+                "a metric is measured at one point, and not at {}\n  give one pattern",
+                points.len()
+            )));
+        };
+        if !point.is_literal() {
+            return Err(Error::msg(format!(
+                "`{point}` may stand for several points\n  name the one that is to be measured"
+            )));
+        }
+        select_nodes(&self.model.tree(), point)?;
+        self.measure_at = Some(point.clone());
+        Ok(self)
+    }
+
+    /// How many bytes the values of one run may take, added up. As many cells share a run as fit in.
+    pub fn budget(mut self, bytes: usize) -> Self {
+        self.budget = bytes;
+        self
+    }
+
+    /// The most cells that share a run, whatever fits.
+    pub fn cells_per_run(mut self, cells: usize) -> Self {
+        self.most_cells = cells.max(1);
+        self
+    }
+
+    /// A run for every cell: for models whose first dimension is not the batch, or whose rows depend on each
+    /// other. Values are those of a plan with that one change, bit for bit.
+    pub fn one_by_one(self) -> Self {
+        self.cells_per_run(1)
+    }
+
+    /// Every run goes through the whole model.
+    pub fn without_replay(mut self) -> Self {
+        self.replay = false;
+        self
+    }
+
+    /// Computes so many of the cells again, each in a run of its own through the whole model, and fails if
+    /// one of them is not the same.
+    pub fn verify(mut self, cells: usize) -> Self {
+        self.verify = cells;
+        self
+    }
+
+    /// Calls `watch` after every run. With [`ControlFlow::Break`] the sweep ends, and its result has the
+    /// cells that are done.
+    pub fn progress(mut self, watch: impl FnMut(&Progress) -> ControlFlow<()> + 'a) -> Self {
+        self.watch = Some(Box::new(watch));
+        self
+    }
+
+    /// Activation patching: in each cell a run with the corrupted input gets what the clean one has there.
+    ///
+    /// `run` runs the model with an input, which may have more rows than the given ones; `metric` is given
+    /// the output, or what is at [`measure_at`](Self::measure_at), with as many rows as the given input.
+    pub fn patch<X, E, D>(
+        self,
+        clean: &X,
+        corrupted: &X,
+        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
+    ) -> Result<SweepResult>
+    where
+        X: Batch,
+        E: Into<BoxedError>,
+        D: Into<BoxedError>,
+    {
+        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
+        let metric = |value: &Tensor| metric(value).map_err(|error| Error::from_boxed(error.into()));
+        let engine = Engine::start(self, corrupted, &run, &metric)?;
+        let (clean, donors) = engine.clean(clean)?;
+        engine.finish(How::Patch, &ablate::resample(&donors), Some(clean))
+    }
+
+    /// In each cell a run gets what `edit`, a hook, makes of the value there. It is called once for every
+    /// cell, before the runs, with what is there when nothing is changed; `None` changes nothing.
+    pub fn edit<X, E, D>(
+        self,
+        edit: impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>>,
+        input: &X,
+        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
+    ) -> Result<SweepResult>
+    where
+        X: Batch,
+        E: Into<BoxedError>,
+        D: Into<BoxedError>,
+    {
+        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
+        let metric = |value: &Tensor| metric(value).map_err(|error| Error::from_boxed(error.into()));
+        Engine::start(self, input, &run, &metric)?.finish(How::Hook, &edit, None)
+    }
+}

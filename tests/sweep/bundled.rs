@@ -1,0 +1,131 @@
+use candle_core::{Device, IndexOp, Tensor};
+use hookpoint::prelude::*;
+use hookpoint::Sweep;
+use hookpoint_models::bert::{self, Bert};
+use hookpoint_models::gpt2::{self, Gpt2, Past};
+use hookpoint_models::llama::{self, Llama};
+
+use crate::models::{bits, Test};
+
+fn last(logits: &Tensor) -> candle_core::Result<f64> {
+    let last = logits.i((0, logits.dim(1)? - 1))?;
+    (last.i(3)? - last.i(5)?)?.to_scalar::<f32>().map(f64::from)
+}
+
+/// Compares sweeps with one plan after the other.
+fn check<M: AutoHook>(
+    model: &Hooked<M>,
+    patterns: &[&str],
+    run: impl Fn(&M, &Tensor) -> candle_core::Result<Tensor>,
+    before: impl Fn(usize) -> String,
+) -> Test {
+    let clean = Tensor::new(&[[1u32, 7, 3, 9, 2], [2, 4, 4, 0, 6]], &Device::Cpu)?;
+    let corrupted = Tensor::new(&[[1u32, 5, 3, 9, 2], [2, 4, 1, 0, 6]], &Device::Cpu)?;
+    for pattern in patterns {
+        let exact = Sweep::over(model, *pattern)?.one_by_one().patch(&clean, &corrupted, &run, last)?;
+        let batched = Sweep::over(model, *pattern)?.patch(&clean, &corrupted, &run, last)?;
+        let cache = model.run_with_cache(*pattern, |m| run(m, &clean))?.1;
+        assert_eq!(cache.len(), exact.cells().count(), "{pattern}");
+        let scale = exact.baseline.abs().max(exact.clean.unwrap().abs());
+        for name in cache.keys() {
+            let plan = model.plan().patch(name, &cache[name])?;
+            let value = last(&plan.run(|m| run(m, &corrupted))?.output)?;
+            assert_eq!(exact.get(name)?, value, "{name}");
+            let found = batched.get(name)?;
+            assert!((found - value).abs() <= 1e-5 * value.abs().max(scale), "{name}: {found} {value}");
+        }
+        assert!(batched.work.forwards <= exact.work.forwards);
+    }
+    let (_, recording) = model.record(|m| run(m, &corrupted))?;
+    let point = format!("{}:resid_mid", before(1));
+    let plan = model.plan().hook(point, |_, x| Ok(Some((x * 2.)?)))?.replay(&recording)?;
+    let run = plan.run(|m| run(m, &corrupted))?;
+    assert!(run.replayed().any(|name| name == before(0)), "{:?}", run.replayed().collect::<Vec<_>>());
+    Ok(())
+}
+
+#[test]
+fn gpt2_is_what_plans_give() -> Test {
+    let config = gpt2::Config {
+        vocab_size: 20,
+        n_positions: 8,
+        n_embd: 12,
+        n_head: 3,
+        n_layer: 3,
+        ..gpt2::Config::default()
+    };
+    let model = Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?);
+    let patterns = [
+        "blocks.*:resid_pre[:, *]",
+        "blocks.*:resid_mid[:, *]",
+        "blocks.*.attn:z[:, :, *]",
+        "blocks.*.attn:{q,k,v}[:, :, *]",
+        "blocks.*.attn:pattern[:, *]",
+        "blocks.*.attn",
+        "blocks.*.mlp[:, *]",
+        "blocks.*.attn:result[:, :, *]",
+        "embed[:, *]",
+    ];
+    check(&model, &patterns, |m, ids| m.forward(ids), |layer| format!("blocks.{layer}"))
+}
+
+#[test]
+fn llama_is_what_plans_give() -> Test {
+    let text = r#"{"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":20,"hidden_size":12,
+        "intermediate_size":16,"num_hidden_layers":3,"num_attention_heads":2,"num_key_value_heads":1,
+        "max_position_embeddings":16,"rms_norm_eps":1e-5,"hidden_act":"silu"}"#;
+    let config = llama::Config::from_json(text)?;
+    let model = Hooked::new(Llama::random(&config, 1, &Device::Cpu)?);
+    let patterns = ["blocks.*:resid_pre[:, *]", "blocks.*.attn:z[:, :, *]", "blocks.*.mlp[:, *]"];
+    check(&model, &patterns, |m, ids| m.forward(ids), |layer| format!("blocks.{layer}"))
+}
+
+#[test]
+fn bert_is_what_plans_give() -> Test {
+    let config = bert::Config {
+        vocab_size: 20,
+        hidden_size: 12,
+        num_hidden_layers: 3,
+        num_attention_heads: 2,
+        intermediate_size: 16,
+        max_position_embeddings: 8,
+        ..bert::Config::default()
+    };
+    let model = Hooked::new(Bert::random(&config, 1, &Device::Cpu)?);
+    let patterns = ["blocks.*:resid_pre[:, *]", "blocks.*.attn:z[:, :, *]", "blocks.*.mlp[:, *]"];
+    check(&model, &patterns, |m, ids| m.forward(ids), |layer| format!("blocks.{layer}"))
+}
+
+#[test]
+fn blocks_that_fill_a_cache_of_keys_and_values_run() -> Test {
+    let config = gpt2::Config {
+        vocab_size: 20,
+        n_positions: 8,
+        n_embd: 12,
+        n_head: 3,
+        n_layer: 3,
+        ..gpt2::Config::default()
+    };
+    let model = Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?);
+    let ids = Tensor::new(&[[1u32, 7, 3, 9, 2]], &Device::Cpu)?;
+    // Two positions, then three with what the first two have left.
+    let run = |m: &Gpt2| {
+        let mut past = Past::new();
+        m.forward_after(&ids.narrow(1, 0, 2)?, &mut past)?;
+        m.forward_after(&ids.narrow(1, 2, 3)?, &mut past)
+    };
+    let (_, recording) = model.record(run)?;
+    let plan = || {
+        model.plan().patch(
+            "blocks.1:resid_mid#1[:, -1]",
+            &Tensor::zeros((1, 12), candle_core::DType::F32, &Device::Cpu)?,
+        )
+    };
+    let plain = plan()?.run(run)?.output;
+    let replayed = plan()?.replay(&recording)?.run(run)?;
+    assert_eq!(bits(&plain), bits(&replayed.output));
+    let names: Vec<&str> = replayed.replayed().collect();
+    assert!(names.contains(&"blocks.0.ln1") && names.contains(&"blocks.0.mlp"), "{names:?}");
+    assert!(!names.contains(&"blocks.0") && !names.contains(&"blocks.0.attn"), "{names:?}");
+    Ok(())
+}

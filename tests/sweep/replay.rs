@@ -1,0 +1,162 @@
+use hookpoint::{ablate, Recording};
+
+use crate::models::*;
+
+/// What a plan gives with and without replay is the same to the bit.
+macro_rules! same {
+    ($recording:expr, $plan:expr, $x:expr) => {{
+        let plain = $plan()?.run(|m| m.forward($x))?;
+        let replayed = $plan()?.replay($recording)?.run(|m| m.forward($x))?;
+        assert_eq!(bits(&plain.output), bits(&replayed.output));
+        assert_eq!(plain.cache.keys().collect::<Vec<_>>(), replayed.cache.keys().collect::<Vec<_>>());
+        for key in plain.cache.keys() {
+            let (one, other) = (plain.cache.calls(key), replayed.cache.calls(key));
+            assert_eq!(one.len(), other.len(), "{key}");
+            assert!(one.iter().zip(other).all(|(one, other)| bits(one) == bits(other)), "{key}");
+        }
+        assert_eq!(plain.fired().collect::<Vec<_>>(), replayed.fired().collect::<Vec<_>>());
+        replayed.replayed().map(str::to_string).collect::<Vec<_>>()
+    }};
+}
+
+#[test]
+fn whole_layers_before_the_change_do_not_run() -> Test {
+    let (model, x) = (stack(6), wave(0, &[2, 3, 4]));
+    let (output, recording) = model.record(|m| m.forward(&x))?;
+    assert_eq!(bits(&output), bits(&model.forward(&x)?));
+    model.ran.take();
+    let run = model.plan().hook("layers.3:hidden[:, 1]", ablate::zero())?.replay(&recording)?;
+    let run = run.run(|m| m.forward(&x))?;
+    assert_eq!(run.replayed().collect::<Vec<_>>(), ["layers.0", "layers.1", "layers.2", "layers.3.up"]);
+    assert_eq!(model.ran.take(), 3); // 3, 4 and 5
+    let plain = model.plan().hook("layers.3:hidden[:, 1]", ablate::zero())?.run(|m| m.forward(&x))?;
+    assert_eq!(bits(&run.output), bits(&plain.output));
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_point_is_where_the_same_ends() -> Test {
+    let (model, x) = (stack(4), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    let double = |_: &hookpoint::HookCtx<'_>, t: &candle_core::Tensor| Ok(Some((t * 2.)?));
+    for (point, expected) in [
+        ("layers.2", vec!["layers.0", "layers.1", "layers.2"]), // its own output needs no run
+        ("layers.2:in", vec!["layers.0", "layers.1"]),
+        ("layers.2:x", vec!["layers.0", "layers.1"]),
+        ("layers.2.up", vec!["layers.0", "layers.1", "layers.2.up"]),
+        ("layers.2.down:in", vec!["layers.0", "layers.1", "layers.2.up"]),
+        ("layers.2.scale", vec!["layers.0", "layers.1", "layers.2.up", "layers.2.down"]),
+        (":stream.0", vec![]),
+        ("", vec!["layers.0", "layers.1", "layers.2", "layers.3", "head"]),
+    ] {
+        let mut replayed = same!(&recording, (|| model.plan().hook(point, double)), &x);
+        if point.is_empty() {
+            // All of it was the same: the model itself is answered.
+            replayed =
+                if replayed == [""] { expected.iter().map(ToString::to_string).collect() } else { replayed };
+        }
+        assert_eq!(replayed, expected, "{point}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_wanted_on_the_way_fires_as_always() -> Test {
+    let (model, x) = (stack(4), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    let plan = || model.plan().cache(["layers.1:hidden", "layers.0", "layers.3"]);
+    let replayed = same!(&recording, plan, &x);
+    assert_eq!(replayed, ["layers.0", "layers.1.up", "layers.1.down", "layers.2", "layers.3", "head"]);
+    let everything = same!(&recording, (|| model.plan().cache(["**", "**:*"])), &x);
+    assert!(!everything.iter().any(|name| name == "layers.0"), "{everything:?}");
+    let plan = || {
+        model.plan().hook_call("layers.2", |_, call| Ok(Some(vec![(&call.outputs[0] + &call.inputs[0])?])))
+    };
+    assert_eq!(same!(&recording, plan, &x), ["layers.0", "layers.1"]);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_collects_ends_where_it_would() -> Test {
+    let (model, x) = (stack(4), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    for point in ["layers.2", "layers.2:hidden", "layers.2.up:in"] {
+        let plain = model.plan().cache(point)?.collect(|m| m.forward(&x))?;
+        let replayed = model.plan().cache(point)?.replay(&recording)?.collect(|m| m.forward(&x))?;
+        assert_eq!(bits(&plain[point]), bits(&replayed[point]));
+    }
+    Ok(())
+}
+
+#[test]
+fn calls_of_a_repeated_module_are_told_apart() -> Test {
+    let (model, x) = (repeated(5), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    for call in 0..5 {
+        let patch = || model.plan().patch(format!("layer#{call}[:, 1]"), &wave(9, &[2, 4]));
+        assert_eq!(same!(&recording, patch, &x), vec!["layer"; call + 1]);
+        let inside = || model.plan().hook(format!("layer:hidden#{call}"), ablate::zero());
+        let replayed = same!(&recording, inside, &x);
+        assert_eq!(replayed.iter().filter(|name| *name == "layer.up").count(), call + 1);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_shared_module_is_answered_by_its_path() -> Test {
+    let (model, x) = (shared(), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    let plan = || model.plan().hook("second:hidden", ablate::zero());
+    assert_eq!(same!(&recording, plan, &x), ["first", "middle", "second.up"]);
+    Ok(())
+}
+
+#[test]
+fn a_module_with_a_cell_runs() -> Test {
+    let (model, x) = (remembers(), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    model.memory.calls.set(0);
+    let plan = || model.plan().hook("layer:hidden", ablate::zero());
+    assert_eq!(same!(&recording, plan, &x), ["memory.linear", "memory.linear", "layer.up"]);
+    assert_eq!(model.memory.calls.get(), 4);
+    Ok(())
+}
+
+#[test]
+fn methods_that_take_something_mutably_run() -> Test {
+    let (mut model, x) = (counting(), wave(0, &[2, 3, 4]));
+    let (output, recording): (_, Recording) = model.record_mut(|m| m.forward(&x))?;
+    assert_eq!(bits(&output), bits(&model.run_mut(|m| m.forward(&x))?));
+    let plain = model.plan_mut().hook("head", ablate::scale(2.))?.run_mut(|m| m.forward(&x))?;
+    let mut plan = model.plan_mut().hook("head", ablate::scale(2.))?.replay(&recording)?;
+    for _ in 0..2 {
+        let run = plan.run_mut(|m| m.forward(&x))?;
+        assert_eq!(bits(&run.output), bits(&plain.output));
+        assert_eq!(run.replayed().collect::<Vec<_>>(), ["counts.linear", "counts.linear", "layer", "head"]);
+    }
+    drop(plan);
+    assert_eq!(model.counts.seen, 2);
+    Ok(())
+}
+
+#[test]
+fn a_gradient_run_cannot_be_replayed() -> Test {
+    let (model, x) = (stack(2), wave(0, &[2, 3, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    let Err(error) = model.plan().cache_grad("layers.0")?.replay(&recording) else { panic!() };
+    assert!(error.to_string().contains("has no gradients"), "{error}");
+    let plan = model.plan().replay(&recording)?.cache_grad("layers.0")?;
+    let error = plan.backward(|m| m.forward(&x)?.sum_all()).unwrap_err();
+    assert!(error.to_string().contains("has no gradients"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_recording_of_another_model_is_refused() -> Test {
+    let x = wave(0, &[2, 3, 4]);
+    let (_, recording) = stack(3).record(|m| m.forward(&x))?;
+    let other = stack(2);
+    let Err(error) = other.plan().replay(&recording) else { panic!() };
+    assert!(error.to_string().contains("another model"), "{error}");
+    Ok(())
+}
