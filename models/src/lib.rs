@@ -45,6 +45,7 @@ pub mod lens;
 pub mod llama;
 pub mod sae;
 pub mod store;
+pub mod sweeps;
 
 mod activation;
 mod attention;

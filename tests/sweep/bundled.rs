@@ -4,6 +4,7 @@ use hookpoint::Sweep;
 use hookpoint_models::bert::{self, Bert};
 use hookpoint_models::gpt2::{self, Gpt2, Past};
 use hookpoint_models::llama::{self, Llama};
+use hookpoint_models::sweeps::{self, Cells, Part};
 
 use crate::models::{bits, Test};
 
@@ -127,5 +128,44 @@ fn blocks_that_fill_a_cache_of_keys_and_values_run() -> Test {
     let names: Vec<&str> = replayed.replayed().collect();
     assert!(names.contains(&"blocks.0.ln1") && names.contains(&"blocks.0.mlp"), "{names:?}");
     assert!(!names.contains(&"blocks.0") && !names.contains(&"blocks.0.attn"), "{names:?}");
+    Ok(())
+}
+
+#[test]
+fn ready_made_sweeps_have_the_axes_they_name() -> Test {
+    let config = gpt2::Config {
+        vocab_size: 20,
+        n_positions: 8,
+        n_embd: 12,
+        n_head: 3,
+        n_layer: 2,
+        ..gpt2::Config::default()
+    };
+    let model = Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?);
+    let clean = Tensor::new(&[[1u32, 7, 3, 9, 2]], &Device::Cpu)?;
+    let corrupted = Tensor::new(&[[1u32, 5, 3, 9, 2]], &Device::Cpu)?;
+    for (part, each, all) in [
+        (Part::ResidPre, vec![2, 5], vec![2]),
+        (Part::ResidMid, vec![2, 5], vec![2]),
+        (Part::AttnOut, vec![2, 5], vec![2]),
+        (Part::MlpOut, vec![2, 5], vec![2]),
+        (Part::HeadOut, vec![2, 5, 3], vec![2, 3]),
+        (Part::Query, vec![2, 5, 3], vec![2, 3]),
+        (Part::Key, vec![2, 5, 3], vec![2, 3]),
+        (Part::Value, vec![2, 5, 3], vec![2, 3]),
+        (Part::Pattern, vec![2, 3, 5], vec![2, 3]),
+    ] {
+        for (cells, shape) in [(Cells::Each, each), (Cells::All, all)] {
+            let sweep = sweeps::over(&model, part, cells)?.verify(3);
+            let found = sweep.patch(&clean, &corrupted, |m, ids| m.forward(ids), last)?;
+            assert_eq!(found.shape(), shape, "{part:?} {cells:?}");
+            assert_eq!(found.axes()[0].name, "layer");
+            assert_eq!(found.axes().len(), shape.len());
+        }
+    }
+    // All of the residual stream of the first layer is all of the clean input.
+    let found = sweeps::over(&model, Part::ResidPre, Cells::All)?;
+    let found = found.patch(&clean, &corrupted, |m, ids| m.forward(ids), last)?;
+    assert!((found.normalized()?.i(0)?.to_scalar::<f64>()? - 1.).abs() < 1e-6);
     Ok(())
 }
