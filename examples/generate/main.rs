@@ -15,10 +15,10 @@ mod steps;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
+use hookpoint::Run;
 use hookpoint_examples::{exit, words, ModelArgs, Screen, Subject, Task};
 use hookpoint_models::language::{Generation, LanguageModel, Sampling};
 use hookpoint_models::lens::Transformer;
@@ -82,8 +82,8 @@ struct Story {
     prompt: String,
     added: String,
     steps: Vec<Step>,
-    with_cache: Duration,
-    without_cache: Duration,
+    /// How many positions were computed, with a KV cache and without.
+    computed: [usize; 2],
     /// Whether the text without a KV cache is the same, and how far its logits are off.
     same_without: bool,
     apart: f32,
@@ -95,25 +95,26 @@ impl Task for &Args {
     fn with<M: LanguageModel + Transformer>(self, subject: &Subject<M>) -> Result<Story> {
         let prompt = subject.encode(&self.prompt, self.tokens.saturating_sub(1))?;
         let plan = steps::plan(&subject.model)?;
-        let timed = |generation: Generation| {
-            let begun = Instant::now();
-            let run = plan.run(|m| m.generate(&[&prompt], &generation))?;
-            anyhow::Ok((run, begun.elapsed()))
-        };
-        let (run, with_cache) = timed(self.generation())?;
-        let (anew, without_cache) = timed(self.generation().without_kv_cache())?;
+        let write = |generation: Generation| plan.run(|m| m.generate(&[&prompt], &generation));
+        let run = write(self.generation())?;
+        let anew = write(self.generation().without_kv_cache())?;
         let added = &run.output[0][prompt.len()..];
         Ok(Story {
             model: subject.name.clone(),
             prompt: self.prompt.clone(),
             added: subject.written(added)?,
             steps: steps::all(subject, &run.cache, &run.output[0], prompt.len())?,
-            with_cache,
-            without_cache,
+            computed: [seen(&run), seen(&anew)],
             same_without: anew.output == run.output,
             apart: steps::apart(&run.cache, &anew.cache)?,
         })
     }
+}
+
+/// How many positions all steps together have seen.
+fn seen<T>(run: &Run<T>) -> usize {
+    let steps = run.cache.calls(steps::POSITIONS);
+    steps.iter().filter_map(|ids| ids.dims().last()).sum()
 }
 
 fn main() -> ExitCode {
@@ -138,13 +139,15 @@ fn text(story: &Story, screen: &Screen) -> String {
     text += &screen.heading("Step by step", meaning);
     text += &steps::table(&story.steps, screen);
     text.push('\n');
+    let [with, without] = story.computed;
     let same = match story.same_without {
         true => "the same text",
         false => "ANOTHER TEXT",
     };
     text += &screen.note(&format!(
-        "With a KV cache {:.0?}; without one {:.0?} for {same}, with logits that differ by at most {:.0e}.",
-        story.with_cache, story.without_cache, story.apart
+        "With a KV cache {with} positions were computed; without one {without} for {same}, with logits that differ by at \
+         most {:.0e}.",
+        story.apart
     ));
     text
 }
@@ -174,6 +177,7 @@ mod tests {
         assert_eq!(story.added, " Mary.");
         assert!(story.same_without && story.apart < 1e-3, "{}", story.apart);
         assert_eq!(story.steps.len(), 2);
+        assert_eq!(story.computed, [14 + 1, 14 + 15]);
         assert_eq!(story.steps[0].token, " Mary");
         assert_eq!((story.steps[0].position, story.steps[1].position), (13, 14));
         assert!(story.steps[0].share > 0.9);

@@ -11,6 +11,8 @@ use hookpoint_models::lens::{Head, Site, Transformer};
 
 /// The logits behind the last token, which are those of the next.
 const LOGITS: &str = "unembed[:, -1]";
+/// What each step was given, `[batch, pos]`.
+pub const POSITIONS: &str = "embed:in";
 /// How many tokens are shown that might have come instead.
 const INSTEAD: usize = 2;
 
@@ -36,7 +38,7 @@ pub fn plan<M: Transformer>(model: &Hooked<M>) -> Result<Plan<'_, M>> {
         points.collect::<Vec<_>>()
     };
     // [batch, vocab], [batch, head, d_model] and [batch, head, key]
-    let plan = model.plan().cache(LOGITS)?.cache(at(Site::HeadResult, "[:, -1]"))?;
+    let plan = model.plan().cache([LOGITS, POSITIONS])?.cache(at(Site::HeadResult, "[:, -1]"))?;
     Ok(plan.cache(at(Site::Pattern, "[:, :, -1]"))?)
 }
 

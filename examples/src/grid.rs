@@ -41,11 +41,11 @@ pub fn by_layer_and_head(
 /// use hookpoint_examples::{grid, Screen};
 ///
 /// let blocks = ["a\nbbb\n".to_string(), "c\nd\n".to_string()];
-/// assert_eq!(grid::beside(&blocks, &Screen::plain(80)), "a     c\nbbb   d\n");
-/// assert_eq!(grid::beside(&blocks, &Screen::plain(6)), "a\nbbb\nc\nd\n");
+/// assert_eq!(grid::beside(&blocks, &Screen::plain(80)), "a    c\nbbb  d\n");
+/// assert_eq!(grid::beside(&blocks, &Screen::plain(5)), "a\nbbb\n\nc\nd\n");
 /// ```
 pub fn beside(blocks: &[String], screen: &Screen) -> String {
-    const APART: usize = 3;
+    const APART: usize = 2;
     let width = |block: &str| block.lines().map(words::width).max().unwrap_or(0);
     let (mut rows, mut used) = (Vec::<Vec<&str>>::new(), 0);
     for block in blocks {
@@ -61,7 +61,10 @@ pub fn beside(blocks: &[String], screen: &Screen) -> String {
         }
     }
     let mut text = String::new();
-    for row in rows {
+    for (number, row) in rows.into_iter().enumerate() {
+        if number > 0 {
+            text.push('\n');
+        }
         for at in 0..row.iter().map(|block| block.lines().count()).max().unwrap_or(0) {
             let lines = row.iter().map(|block| {
                 let line = block.lines().nth(at).unwrap_or_default();

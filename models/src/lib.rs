@@ -3,21 +3,25 @@
 //! and changed:
 //!
 //! ```
-//! use candle_core::{Device, Module, Tensor};
+//! use candle_core::{Device, Tensor};
+//! use hookpoint::ablate;
 //! use hookpoint::prelude::*;
-//! use hookpoint_models::autoencoder::{AutoEncoder, Config};
+//! use hookpoint_models::gpt2::{Generation, Gpt2};
 //!
-//! let config = Config { d_mlp: 4, dict_mult: 8, seed: 0 };
-//! let model = Hooked::new(AutoEncoder::new(&config, &Device::Cpu)?);
-//! let x = Tensor::new(&[[1f32, 2., 3., 4.]], &Device::Cpu)?;
+//! // A small GPT-2 that is part of the crate; `Gpt2::from_dir` loads any other.
+//! let model = Hooked::new(Gpt2::embedded(&Device::Cpu)?);
+//! let prompt = "When Mary and John went to the store, John gave a drink to";
+//! assert_eq!(model.complete(prompt, &Generation::new(1))?, " Mary");
 //!
-//! // `acts` is a binding inside `forward`: what the hidden units do.
-//! let (_, cache) = model.run_with_cache(":acts", |m| m.forward(&x))?;
-//! assert_eq!(cache[":acts"].dims(), [1, 32]);
+//! // Where do its heads look? [batch, head, query, key]
+//! let ids = Tensor::new(model.tokenizer()?.encode(prompt)?, &Device::Cpu)?.unsqueeze(0)?;
+//! let (_, cache) = model.run_with_cache("blocks.*.attn.hook_pattern", |m| m.forward(&ids))?;
+//! assert_eq!(cache["blocks.1.attn.hook_pattern"].dims(), [1, 4, 14, 14]);
 //!
-//! // With all of them off, what is left is the decoder's bias, which is zero.
-//! let run = model.plan().hook(":acts", |_, acts| Ok(Some(acts.zeros_like()?)))?.run(|m| m.forward(&x))?;
-//! assert_eq!(run.output.to_vec2::<f32>()?, [[0.; 4]]);
+//! // Without them it cannot know.
+//! let blind = model.plan().hook("blocks.*.hook_attn_out", ablate::zero())?;
+//! let run = blind.run(|m| m.complete(prompt, &Generation::new(1)))?;
+//! assert_ne!(run.output, " Mary");
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 //!
