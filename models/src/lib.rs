@@ -30,6 +30,7 @@
 //! | [`gpt2`] | GPT-2, a small one that needs no files or any Hugging Face checkpoint, with generation |
 //! | [`llama`] | Llama, Qwen2 and Mistral, from Hugging Face checkpoints or GGUF files |
 //! | [`bert`] | the BERT encoder, from Hugging Face checkpoints, with vectors of sentences |
+//! | [`cnn`] | small convolutional networks with pooling and unpooling, and saliency at any layer |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //! | [`sae`] | sparse autoencoders for the values of other models, with SAELens' files |
 //!
@@ -42,6 +43,7 @@
 
 pub mod autoencoder;
 pub mod bert;
+pub mod cnn;
 pub mod english;
 pub mod gpt2;
 pub mod language;
