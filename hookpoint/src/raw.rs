@@ -32,6 +32,8 @@ use crate::value::{AnyValue, DynamicOps};
 pub struct Erased<'a> {
     pointer: *const (),
     type_id: TypeId,
+    /// How large a value is that has no fixed size; anything for others.
+    bytes: usize,
     life: PhantomData<&'a ()>,
 }
 
@@ -39,7 +41,8 @@ impl<'a> Erased<'a> {
     /// Forgets the type of `value`, keeping its id.
     #[inline]
     pub fn of<T: ?Sized>(value: &'a T) -> Self {
-        Self { pointer: ptr::from_ref(value).cast(), type_id: typeid::of::<T>(), life: PhantomData }
+        let (bytes, type_id) = (std::mem::size_of_val(value), typeid::of::<T>());
+        Self { pointer: ptr::from_ref(value).cast(), type_id, bytes, life: PhantomData }
     }
 
     /// Where the value lives.
@@ -52,6 +55,7 @@ impl<'a> Erased<'a> {
         self.type_id
     }
 
+    #[inline]
     fn cast<U: Plain>(&self) -> Option<&'a U> {
         // SAFETY: the ids are equal and `U` holds no lifetimes, so the value is a `U`; it is
         // borrowed for 'a.
@@ -77,6 +81,24 @@ impl<'a> Erased<'a> {
         self.cast().or_else(|| self.cast_through())
     }
 
+    /// The tensors of a slice of tensors, or of references to them.
+    pub(crate) fn slice(&self) -> Option<Vec<Tensor>> {
+        if self.type_id == TypeId::of::<[Tensor]>() {
+            let many = self.bytes / size_of::<Tensor>();
+            // SAFETY: the value is a `[Tensor]`, borrowed for 'a. Only `of` makes an `Erased` of a slice,
+            // and notes how large it is.
+            let all = unsafe { std::slice::from_raw_parts(self.pointer.cast::<Tensor>(), many) };
+            return Some(all.to_vec());
+        }
+        if self.type_id == TypeId::of::<[&'static Tensor]>() {
+            let many = self.bytes / size_of::<&Tensor>();
+            // SAFETY: as above, and the references in it outlive 'a.
+            let all = unsafe { std::slice::from_raw_parts(self.pointer.cast::<&'a Tensor>(), many) };
+            return Some(all.iter().copied().cloned().collect());
+        }
+        None
+    }
+
     /// Is this an option of a tensor that holds none?
     pub(crate) fn is_no_tensor(&self) -> bool {
         let optional =
@@ -85,8 +107,14 @@ impl<'a> Erased<'a> {
     }
 
     /// The tensor that the value is, refers to or holds as an option.
+    #[inline]
     pub fn tensor(&self) -> Option<&'a Tensor> {
-        if let Some(tensor) = self.get::<Tensor>() {
+        self.cast().or_else(|| self.tensor_inside())
+    }
+
+    #[inline(never)]
+    fn tensor_inside(&self) -> Option<&'a Tensor> {
+        if let Some(tensor) = self.cast_through::<Tensor>() {
             return Some(tensor);
         }
         if self.type_id == TypeId::of::<Option<&'static Tensor>>() {
@@ -129,7 +157,7 @@ impl<'a> ErasedMut<'a> {
 
     /// The same value, to look at.
     pub fn shared(&self) -> Erased<'_> {
-        Erased { pointer: self.pointer, type_id: self.type_id, life: PhantomData }
+        Erased { pointer: self.pointer, type_id: self.type_id, bytes: 0, life: PhantomData }
     }
 
     /// The value as a `U`.
@@ -318,6 +346,17 @@ unsafe impl<T: Derived> Plain for OfDerived<T> {
     }
 }
 
+/// Stands for the result of computing such a type.
+#[repr(transparent)]
+pub(crate) struct ResultOfDerived<T>(pub candle_core::Result<T>);
+
+// SAFETY: as above; candle's error has no lifetimes either.
+unsafe impl<T: Derived> Plain for ResultOfDerived<T> {
+    fn id() -> TypeId {
+        TypeId::of::<candle_core::Result<T>>()
+    }
+}
+
 // ---------------------------------------------------------------------------------------------
 // 2. The module behind a receiver
 // ---------------------------------------------------------------------------------------------
@@ -350,7 +389,7 @@ impl Receiver {
         // SAFETY: `receivers` made this entry for the type with this id, and the value is borrowed.
         let pointer = unsafe { (self.locate)(receiver.pointer) }?;
         // What a receiver gives access to lives at least as long as the receiver is borrowed.
-        Some(Erased { pointer, type_id: self.module, life: PhantomData })
+        Some(Erased { pointer, type_id: self.module, bytes: 0, life: PhantomData })
     }
 
     /// Where the module behind `receiver` is, and its type.
@@ -365,7 +404,7 @@ impl Receiver {
         }
         // SAFETY: as in `module`.
         let (pointer, type_id) = unsafe { (self.holder)(receiver.pointer) }?;
-        Some(Erased { pointer, type_id, life: PhantomData })
+        Some(Erased { pointer, type_id, bytes: 0, life: PhantomData })
     }
 
     /// Calls the module behind `receiver`.

@@ -167,6 +167,46 @@ fn the_parts_of_the_first_input_are_not_further_inputs() -> Test {
 }
 
 #[test]
+fn tensors_behind_a_reference_are_read_and_cannot_be_replaced() -> Test {
+    #[derive(AutoHook)]
+    struct Takes;
+    #[auto_hook]
+    impl Takes {
+        fn forward(&self, list: &[Tensor], refs: &[&Tensor], pair: &(Tensor, Tensor)) -> Result<Tensor> {
+            let lists = (Tensor::stack(list, 0)?.sum(0)? + Tensor::stack(refs, 0)?.sum(0)?)?;
+            (lists + &pair.0)? + &pair.1
+        }
+    }
+    let hooked = Hooked::new(Takes);
+    let of = |value: f32| full(value, &[1]);
+    let forward = |m: &Takes| m.forward(&[of(1.), of(2.), of(3.)], &[&of(4.), &of(5.)], &(of(6.), of(7.)));
+    let (output, cache) = hooked.run_with_cache([":*", ":in", ":in.1", ":in.2"], forward)?;
+    assert_eq!(numbers(&output), [28.]);
+    let read = |key: &str| numbers(&cache[key])[0];
+    assert_eq!((read(":list"), read(":list.1"), read(":list.2")), (1., 2., 3.));
+    assert_eq!((read(":refs"), read(":refs.1"), read(":pair"), read(":pair.1")), (4., 5., 6., 7.));
+    assert_eq!((read(":in"), read(":in.1"), read(":in.2")), (1., 4., 6.));
+    assert_eq!(cache.get_any::<Vec<Tensor>>(":list")?.len(), 3);
+    for point in [":list.1", ":refs", ":pair.1"] {
+        let error = hooked.plan().patch(point, &of(9.))?.run(forward).unwrap_err();
+        let says = |reason: &str| reason.contains("hook it where it is made");
+        assert!(
+            matches!(error.kind(), ErrorKind::NotReplaceable { point: at, reason } if at == point && says(reason)),
+            "{error}"
+        );
+    }
+    // Hooks of whole calls see them, too.
+    let seen = std::cell::Cell::new(0);
+    let count = |_: &HookCtx<'_>, call: &hookpoint::CallView<'_>| {
+        seen.set(call.inputs.len());
+        Ok(None)
+    };
+    hooked.plan().hook_call("", count)?.run(forward)?;
+    assert_eq!(seen.get(), 7);
+    Ok(())
+}
+
+#[test]
 fn what_can_only_be_looked_at_says_so() -> Test {
     let hooked = arguments();
     for point in ["inner:through.changed", "inner:through.in"] {

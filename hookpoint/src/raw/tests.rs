@@ -28,6 +28,18 @@ mod values_of_unknown_type {
     }
 
     #[test]
+    fn a_slice_is_as_long_as_it_was() {
+        let all = [tensor(&[1.]), tensor(&[2., 3.]), tensor(&[4.])];
+        let found = |slice: Option<Vec<Tensor>>| slice.map(|all| all.iter().map(numbers).collect::<Vec<_>>());
+        assert_eq!(found(Erased::of(&all[1..]).slice()), Some(vec![vec![2., 3.], vec![4.]]));
+        assert_eq!(found(Erased::of::<[Tensor]>(&[]).slice()), Some(Vec::new()));
+        let references = [&all[2], &all[0]];
+        assert_eq!(found(Erased::of(&references[..]).slice()), Some(vec![vec![4.], vec![1.]]));
+        assert_eq!(found(Erased::of(&all[0]).slice()), None);
+        assert_eq!(found(Erased::of(&[1f32, 2.][..]).slice()), None);
+    }
+
+    #[test]
     fn a_tensor_is_found_behind_references_options_arcs_and_vars() {
         let x = tensor(&[1., 2.]);
         let expected = Some(vec![1., 2.]);

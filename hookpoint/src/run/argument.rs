@@ -15,6 +15,17 @@ use crate::value::{AnyValue, DynamicOps};
 /// How the type of a tensor is called in messages.
 const TENSOR: &str = "candle_core::Tensor";
 
+const INSIDE: &str = "it is inside an argument that is a reference; hook it where it is made";
+
+/// What is to be done with the tensors inside an argument.
+#[derive(Clone, Copy, PartialEq)]
+enum Parts {
+    /// They are to be shown.
+    New,
+    /// They were shown before.
+    Shown,
+}
+
 pub(super) fn holds_tensors(type_id: std::any::TypeId) -> bool {
     DynamicOps::for_type(type_id).is_some_and(|ops| ops.has_tensors())
 }
@@ -48,15 +59,18 @@ impl RunState<'_> {
                     Ok(new.map(New::Tensor))
                 }
                 // The tensors inside were shown before, the value as a whole was not.
-                (None, None) => Ok(self.argument_any(depth, number, value, replace)?.map(New::Any)),
-                (None, Some(_)) => {
-                    let reason = "it is inside an argument that is a reference; hook it where it is made";
-                    Err(self.not_replaceable(depth, number, reason))
+                (None, None) => {
+                    Ok(self.argument_any(depth, number, value, replace, Parts::Shown)?.map(New::Any))
                 }
+                (None, Some(_)) => Err(self.not_replaceable(depth, number, INSIDE)),
             };
         }
+        if let Some(list) = value.slice() {
+            let looked = self.argument_any(depth, number, Erased::of(&list), Replace::No(INSIDE), Parts::New);
+            return looked.map(|_| None);
+        }
         let Some(tensor) = value.tensor() else {
-            return Ok(self.argument_any(depth, number, value, replace)?.map(New::Any));
+            return Ok(self.argument_any(depth, number, value, replace, Parts::New)?.map(New::Any));
         };
         let input = self.next_input(depth);
         self.note_argument(depth, tensor);
@@ -70,13 +84,14 @@ impl RunState<'_> {
         Ok(new.map(New::Tensor))
     }
 
-    /// An argument of another type, which can be kept and replaced as a whole.
+    /// An argument of another type, which can be kept and replaced as a whole; its tensors can be looked at.
     fn argument_any(
         &self,
         depth: usize,
         number: u32,
         value: Erased<'_>,
         replace: Replace,
+        parts: Parts,
     ) -> Result<Option<AnyValue>> {
         let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(None) };
         let input = ops.has_tensors().then(|| self.next_input(depth));
@@ -97,9 +112,31 @@ impl RunState<'_> {
             let point = point_name(self.tree.segments(at.key.node), &value);
             return Err(ErrorKind::NotReplaceable { point, reason: reason.to_string() }.into());
         }
+        // What replaces it is the user's, who knows what is inside.
+        if parts == Parts::New && new.is_none() && ops.has_tensors() {
+            self.argument_parts(depth, &at, ops, value)?;
+        }
         self.fire_any(at.key, &names, &mut || new.clone().or_else(|| ops.copy(value)));
         self.settle(at.key.node);
         Ok(new)
+    }
+
+    /// The tensors inside an argument that is a reference, one by one.
+    fn argument_parts(&self, depth: usize, at: &Argument, ops: &DynamicOps, value: Erased<'_>) -> Result<()> {
+        let mut parts: Vec<(String, Tensor)> = Vec::new();
+        // They are looked at in a copy, and a `clone` is the user's own code.
+        paused(|| {
+            ops.look(value, &mut |label, tensor| {
+                parts.push((label.to_string(), tensor.clone()));
+                Ok(())
+            })
+        })?;
+        for (part, (label, tensor)) in (0..).zip(&parts) {
+            self.note_argument(depth, tensor);
+            let key = PointKey { part: part_id(part, label), ..at.key };
+            self.fire(key, &|| at.part_names(part, label), tensor, Replace::No(INSIDE))?;
+        }
+        Ok(())
     }
 
     /// An argument whose tensors were shown before: what is to be done with it as a whole.

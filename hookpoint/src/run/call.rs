@@ -178,13 +178,15 @@ impl RunState<'_> {
         if !self.is_plain || self.has_ended() {
             return None;
         }
-        let node = self.tree.only_module_at(module.address(), module.type_id())?;
+        let (address, type_id) = (module.address(), module.type_id());
+        let (node, address, type_id) = match self.tree.only_module_at(address, type_id) {
+            Some(node) => (node, address, type_id),
+            None => self.tree.only_module_behind(module)?,
+        };
         Some(CallToken(match self.dispatch.at(node).before_call {
             BeforeCall::Nothing => Token::Idle,
             BeforeCall::Keep => Token::Kept(node),
-            BeforeCall::Announce => {
-                Token::Announced(node, self.announce(node, module.address(), module.type_id()))
-            }
+            BeforeCall::Announce => Token::Announced(node, self.announce(node, address, type_id)),
             BeforeCall::Decide => return None,
         }))
     }
@@ -420,7 +422,8 @@ impl RunState<'_> {
         }
         if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
             self.end_lesson(call.lesson, tensor);
-            if matches!(self.keep_output(call.node, tensor), Ok(true)) {
+            let kept = || self.keeps(PointKey::output(call.node), tensor);
+            if inputs.is_none() && matches!(kept(), Ok(true)) {
                 return;
             }
         }

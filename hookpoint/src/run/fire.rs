@@ -39,10 +39,7 @@ impl RunState<'_> {
         if self.has_ended() {
             return Ok(None);
         }
-        if key.is_output() && self.keep_output(key.node, tensor)? {
-            return Ok(None);
-        }
-        if self.keep_value(key, tensor)? {
+        if self.keeps(key, tensor)? {
             return Ok(None);
         }
         let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
@@ -111,6 +108,12 @@ impl RunState<'_> {
         }
     }
 
+    /// Keeps the value at a point, where that is all that is asked for. Says whether it was.
+    #[inline]
+    pub(super) fn keeps(&self, key: PointKey, tensor: &Tensor) -> Result<bool> {
+        Ok((key.is_output() && self.keep_output(key.node, tensor)?) || self.keep_value(key, tensor)?)
+    }
+
     /// Keeps the output of a module, or the result of an operation with a parameter, where that is all that
     /// is asked for. Says whether it was.
     #[inline]
@@ -128,7 +131,7 @@ impl RunState<'_> {
 
     /// The same for any other point, once it is known what is asked for there.
     fn keep_value(&self, key: PointKey, tensor: &Tensor) -> Result<bool> {
-        if self.mode != Mode::Whole {
+        if self.mode != Mode::Whole || self.has_ended() {
             return Ok(false);
         }
         let points = self.dispatch.points.borrow();

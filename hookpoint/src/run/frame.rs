@@ -352,20 +352,20 @@ impl RunState<'_> {
         }
         // The commonest of all results.
         let mut plain = ErasedMut::of(result);
-        if let (Some(Ok(tensor)), true) =
-            (plain.get_mut::<candle_core::Result<Tensor>>(), output_wanted && !wants_values)
-        {
-            self.end_lesson(lesson, tensor);
-            if self.keep_output(node, tensor)? {
-                return Ok(());
-            }
-        }
         let key = |part| PointKey {
             node,
             method: if is_call { 0 } else { address(method) },
             slot: Slot32::Result,
             part,
         };
+        if let (Some(Ok(tensor)), false) =
+            (plain.get_mut::<candle_core::Result<Tensor>>(), is_call && wants.together)
+        {
+            self.end_lesson(lesson, tensor);
+            if self.keeps(key(0), tensor)? {
+                return Ok(());
+            }
+        }
         let names = || match is_call {
             true => vec!["out".to_string(), method.name.to_string()],
             false => vec![method.name.to_string()],

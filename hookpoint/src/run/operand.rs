@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use super::any::WHOLE;
 use super::fire::Replace;
 use super::frame::{address, with_label};
-use super::operation::{OpSite, Operation};
+use super::operation::{OpKind, OpSite, Operation};
 use super::{part_id, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{current, values_wanted, Erased, ErasedMut, Kept};
@@ -69,8 +69,9 @@ fn bound_cold(method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) {
     });
 }
 
-/// What is watched of an operation that is about to be done: which of the uses that the run keeps a list
-/// of, from where on (the upper half) and how many (the lower).
+/// What is watched of an operation that is about to be done. Mostly one parameter: [`Self::ONE`], its
+/// node, and how often it was used before. Else which of the uses that the run keeps a list of, from where
+/// on (the upper half) and how many (the lower).
 #[derive(Clone, Copy)]
 pub struct Uses(u64);
 
@@ -79,6 +80,8 @@ pub(super) enum Use {
     Parameter(NodeId, u32),
     /// The operation itself, where there is to be a backward pass. It comes first.
     Operation(Box<Operation>),
+    /// An operand that is yet to be computed, and may turn out to be a parameter.
+    Computed,
     /// What has been seen to.
     Done,
 }
@@ -86,6 +89,17 @@ pub(super) enum Use {
 impl Uses {
     /// None, or nobody listens.
     pub const NONE: Self = Uses(0);
+
+    const ONE: u64 = 1 << 63;
+
+    fn one(node: NodeId, before: u32) -> Self {
+        Uses(Self::ONE | u64::from(node) << 32 | u64::from(before))
+    }
+
+    /// The parameter, where it is but one.
+    fn parameter(self) -> Option<(NodeId, u32)> {
+        (self.0 & Self::ONE != 0).then_some((((self.0 & !Self::ONE) >> 32) as NodeId, self.0 as u32))
+    }
 
     fn range(self) -> std::ops::Range<usize> {
         let (from, many) = ((self.0 >> 32) as usize, (self.0 & 0xffff_ffff) as usize);
@@ -96,7 +110,7 @@ impl Uses {
     #[inline(always)]
     pub fn operand<T>(self, number: u8, value: T) -> T {
         if self.0 != 0 {
-            self.with_operation(|operation| operation.operand(number, Erased::of(&value)));
+            self.computed(number, Erased::of(&value));
         }
         value
     }
@@ -112,7 +126,17 @@ impl Uses {
 
     #[cold]
     #[inline(never)]
+    fn computed(self, number: u8, value: Erased<'_>) {
+        self.with_operation(|operation| operation.operand(number, value));
+        current(|state| state.computed(self, value));
+    }
+
+    #[cold]
+    #[inline(never)]
     fn with_operation(self, f: impl FnOnce(&Operation)) {
+        if self.parameter().is_some() {
+            return;
+        }
         current(|state| {
             if let Some(Use::Operation(operation)) = state.uses.borrow().get(self.range().start) {
                 f(operation);
@@ -133,6 +157,9 @@ impl Uses {
     #[inline(never)]
     fn used(self, mut result: ErasedMut<'_>) {
         current(|state| {
+            if let Some((node, before)) = self.parameter() {
+                return state.used(node, before, result);
+            }
             let range = self.range();
             for at in range.clone() {
                 let found =
@@ -140,7 +167,7 @@ impl Uses {
                 match found {
                     Some(Use::Parameter(node, before)) => state.used(node, before, result.reborrow()),
                     Some(Use::Operation(operation)) => state.differentiated(&operation, result.reborrow()),
-                    Some(Use::Done) | None => {}
+                    Some(Use::Computed | Use::Done) | None => {}
                 }
             }
             state.uses.borrow_mut().truncate(range.start);
@@ -156,25 +183,99 @@ pub fn uses(site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) 
     current(|state| state.watch_operation(site, operands)).unwrap_or(Uses::NONE)
 }
 
+/// How many of two operands are yet to be computed, and are then shown: see `Uses::operand`.
+#[inline]
+fn yet_to_come(site: &OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> usize {
+    let is_there = |number: u8| operands.iter().any(|(other, _, _)| *other == number);
+    match usize::from(!is_there(0)) + usize::from(!is_there(1)) {
+        0 => 0,
+        missing if has_two_operands(site) => missing,
+        _ => 0,
+    }
+}
+
+fn has_two_operands(site: &OpSite) -> bool {
+    match site.kind {
+        OpKind::Operator | OpKind::Function | OpKind::Associated => true,
+        OpKind::Method => matches!(
+            site.name,
+            "add"
+                | "broadcast_add"
+                | "broadcast_div"
+                | "broadcast_matmul"
+                | "broadcast_mul"
+                | "broadcast_sub"
+                | "conv1d"
+                | "conv2d"
+                | "conv_transpose1d"
+                | "conv_transpose2d"
+                | "div"
+                | "matmul"
+                | "mul"
+                | "sub"
+                | "where_cond"
+        ),
+    }
+}
+
 impl RunState<'_> {
     fn watch_operation(&self, site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
-        let mut many = 0;
-        let mut watch = |what: Use| {
-            self.uses.borrow_mut().push(what);
-            many += 1;
-        };
-        if self.differentiates() {
-            watch(Use::Operation(Box::new(self.operation(site, operands))));
+        let may_be = |tensor: &Tensor| self.tree.may_be_parameter(tensor.id());
+        let found = operands.iter().any(|(_, _, operand)| operand.tensor().is_some_and(may_be));
+        // Nearly all operations of nearly all runs.
+        if !found && !self.differentiates() && yet_to_come(site, operands) == 0 {
+            return Uses::NONE;
         }
-        for (_, hint, operand) in operands {
-            let Some(tensor) = operand.tensor() else { continue };
-            if let Some(node) = self.tree.parameter_of(tensor.id(), || self.caller(), hint) {
-                watch(Use::Parameter(node, self.visits_so_far(node)));
+        self.watch_uses(site, operands)
+    }
+
+    #[inline(never)]
+    fn watch_uses(&self, site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
+        let operation = self.differentiates().then(|| Box::new(self.operation(site, operands)));
+        let parameter = |(_, hint, operand): &(u8, &'static str, Erased<'_>)| {
+            let node = self.tree.parameter_of(operand.tensor()?.id(), || self.caller(), hint)?;
+            Some((node, self.visits_so_far(node)))
+        };
+        let mut parameters = operands.iter().filter_map(parameter);
+        match (parameters.next(), parameters.next(), operation, yet_to_come(site, operands)) {
+            (None, _, None, 0) => Uses::NONE,
+            (Some((node, before)), None, None, 0) => Uses::one(node, before),
+            (first, second, operation, computed) => {
+                let found = [first, second].into_iter().flatten().chain(parameters);
+                self.watch_all(operation, found, computed)
             }
         }
-        match many {
-            0 => Uses::NONE,
-            _ => Uses((self.uses.borrow().len() as u64 - many) << 32 | many),
+    }
+
+    /// Puts what is watched into the list of the run.
+    #[cold]
+    fn watch_all(
+        &self,
+        operation: Option<Box<Operation>>,
+        parameters: impl Iterator<Item = (NodeId, u32)>,
+        computed: usize,
+    ) -> Uses {
+        let mut uses = self.uses.borrow_mut();
+        let from = uses.len();
+        uses.extend(operation.map(Use::Operation));
+        uses.extend(parameters.map(|(node, before)| Use::Parameter(node, before)));
+        uses.extend((0..computed).map(|_| Use::Computed));
+        Uses((from as u64) << 32 | (uses.len() - from) as u64)
+    }
+
+    /// An operand was computed, and may be a parameter: `self.weight()`, or a `narrow` with nothing to do.
+    fn computed(&self, of: Uses, value: Erased<'_>) {
+        let Some(tensor) = value.tensor() else { return };
+        let Some(node) = self.tree.parameter_of(tensor.id(), || self.caller(), "") else { return };
+        let before = self.visits_so_far(node);
+        let mut uses = self.uses.borrow_mut();
+        let Some(own) = uses.get_mut(of.range()) else { return };
+        // `self.w.to_dtype(d)?` was seen before, as `self.w`.
+        if own.iter().any(|seen| matches!(seen, Use::Parameter(other, _) if *other == node)) {
+            return;
+        }
+        if let Some(free) = own.iter_mut().find(|seen| matches!(seen, Use::Computed)) {
+            *free = Use::Parameter(node, before);
         }
     }
 
@@ -186,7 +287,7 @@ impl RunState<'_> {
         // A clone, or a `contiguous` that had nothing to do, is the parameter itself.
         let is_parameter = |tensor: &Tensor| self.tree.is_parameter(tensor.id());
         if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
-            if !is_parameter(tensor) && matches!(self.keep_output(node, tensor), Ok(true)) {
+            if !is_parameter(tensor) && matches!(self.keeps(PointKey::output(node), tensor), Ok(true)) {
                 return;
             }
         }

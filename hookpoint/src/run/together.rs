@@ -131,7 +131,8 @@ pub(super) fn scatter(parts: &[Part], each: impl FnOnce(&mut EachTensor<'_>) -> 
 /// Does an argument of this type have a number, even where it is `None`?
 pub(super) fn is_input(value: &Erased<'_>) -> bool {
     let optional = std::any::TypeId::of::<Option<&'static Tensor>>();
-    value.tensor().is_some() || value.type_id() == optional || holds_tensors(value.type_id())
+    let is_one = value.tensor().is_some() || value.type_id() == optional;
+    is_one || holds_tensors(value.type_id()) || value.slice().is_some()
 }
 
 /// Gives every tensor of an argument to `f`, with its number and label.
@@ -139,6 +140,9 @@ pub(super) fn look(value: &Erased<'_>, f: &mut dyn FnMut(u32, &str, &Tensor)) ->
     if let Some(tensor) = value.tensor() {
         f(0, "", tensor);
         return Ok(());
+    }
+    if let Some(list) = value.slice() {
+        return look(&Erased::of(&list), f);
     }
     let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(()) };
     let mut part = 0;

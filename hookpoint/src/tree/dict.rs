@@ -1,6 +1,7 @@
 //! The points of a model as a list that can be looked at.
 
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,8 +52,8 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug)]
 pub struct HookEntry {
     pub(crate) name: Arc<str>,
-    pub(crate) segments: Vec<String>,
-    pub(crate) value: Arc<str>,
+    pub(crate) segments: Arc<[String]>,
+    pub(crate) value: Cow<'static, str>,
     pub(crate) kind: Kind,
     pub(crate) type_name: &'static str,
     pub(crate) type_id: TypeId,
@@ -147,8 +148,8 @@ impl HookDict {
     pub(crate) fn of_tree(tree: &Tree) -> Self {
         let entry = |(id, node): (usize, &super::index::Node)| HookEntry {
             name: tree.name(id as NodeId),
-            segments: tree.segments(id as NodeId).to_vec(),
-            value: Arc::from("out"),
+            segments: tree.shared_segments(id as NodeId),
+            value: Cow::Borrowed("out"),
             kind: node.kind,
             type_name: node.type_name,
             type_id: node.type_id,
@@ -168,7 +169,7 @@ impl HookDict {
                 let at = self.entries.iter().rposition(same).map_or(self.entries.len(), |at| at + 1);
                 let new = HookEntry {
                     name: name.into(),
-                    value: value.into(),
+                    value: Cow::Owned(value.to_string()),
                     kind: Kind::Value,
                     seen: Some(seen),
                     ..node.clone()
@@ -270,7 +271,7 @@ impl fmt::Display for HookDict {
         let mut above: &[String] = &[];
         for entry in &self.entries {
             // Lists and maps have no point of their own, but the tree shows them.
-            let known = above.iter().zip(&entry.segments).take_while(|(a, b)| a == b).count();
+            let known = above.iter().zip(&*entry.segments).take_while(|(a, b)| a == b).count();
             let containers = entry.segments.len().saturating_sub(1);
             for (depth, name) in entry.segments.iter().enumerate().take(containers).skip(known) {
                 writeln!(f, "{}{name}", "  ".repeat(depth + 1))?;

@@ -1,5 +1,6 @@
 //! Look-ups that a run makes at every point.
 
+use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -76,6 +77,97 @@ impl Hasher for Number {
     }
 }
 
+/// What a [`Table`] is asked for.
+pub(crate) trait Key: Copy + PartialEq {
+    /// A number that differs for most keys, in whatever bits.
+    fn number(self) -> u64;
+}
+
+impl Key for (usize, TypeId) {
+    /// A struct and its first field share an address, and stand side by side.
+    #[inline]
+    fn number(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl Key for TensorId {
+    #[inline]
+    fn number(self) -> u64 {
+        number(self)
+    }
+}
+
+/// A map that is filled once and then only read: half empty, so that a key is found where it belongs, or
+/// next to it, in a dozen instructions.
+pub(crate) struct Table<K, V> {
+    /// As many as a power of two, or none.
+    slots: Vec<Option<(K, V)>>,
+    filled: usize,
+}
+
+impl<K: Key, V> Table<K, V> {
+    #[inline]
+    fn first(&self, key: K) -> usize {
+        (key.number().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+    }
+
+    /// Where a key is, or would be put; there is always an empty slot, unless there are none at all.
+    #[inline]
+    fn find(&self, key: K) -> Option<usize> {
+        let mask = self.slots.len().wrapping_sub(1);
+        let mut at = self.first(key) & mask;
+        loop {
+            match self.slots.get(at)? {
+                Some((other, _)) if *other != key => at = (at + 1) & mask,
+                _ => return Some(at),
+            }
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, key: K) -> Option<&V> {
+        let slot = self.slots.get(self.find(key)?)?;
+        slot.as_ref().map(|(_, value)| value)
+    }
+
+    /// What is kept for a key, made where there is nothing yet.
+    pub fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> Option<&mut V> {
+        if self.filled * 2 >= self.slots.len() {
+            self.grow();
+        }
+        let at = self.find(key)?;
+        let slot = self.slots.get_mut(at)?;
+        if slot.is_none() {
+            self.filled += 1;
+        }
+        Some(&mut slot.get_or_insert_with(|| (key, make())).1)
+    }
+
+    fn grow(&mut self) {
+        let slots = (0..(self.slots.len() * 2).max(16)).map(|_| None).collect();
+        for (key, value) in std::mem::replace(&mut self.slots, slots).into_iter().flatten() {
+            if let Some(slot) = self.find(key).and_then(|at| self.slots.get_mut(at)) {
+                *slot = Some((key, value));
+            }
+        }
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.slots.iter().flatten().map(|(_, value)| value)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.filled == 0
+    }
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), filled: 0 }
+    }
+}
+
 /// Says of most keys that they are not in a set, at the cost of one look. It may take one for another.
 pub(crate) struct Sieve([u64; Self::WORDS]);
 
@@ -121,6 +213,23 @@ mod tests {
         assert!(number(one.id()) < number(next.id()));
         assert_eq!(number(one.id()), number(one.clone().id()));
         Ok(())
+    }
+
+    #[test]
+    fn a_table_keeps_what_was_put_in_and_nothing_else() {
+        let (one, other) = (TypeId::of::<u8>(), TypeId::of::<u16>());
+        let mut table = Table::default();
+        assert!(table.is_empty() && table.get((0, one)).is_none());
+        for key in (0..1000usize).map(|key| key * 8) {
+            *table.entry((key, one), || 0).unwrap() += key;
+            *table.entry((key, other), || 1).unwrap() += key;
+            *table.entry((key, one), || 7).unwrap() += 1;
+        }
+        for key in (0..1000usize).map(|key| key * 8) {
+            assert_eq!(table.get((key, one)), Some(&(key + 1)));
+            assert_eq!(table.get((key, other)), Some(&(key + 1)));
+            assert_eq!(table.get((key + 1, one)), None);
+        }
     }
 
     #[test]

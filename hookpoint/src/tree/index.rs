@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use candle_core::{Storage, Tensor, TensorId};
 
 use super::dict::Kind;
-use super::fast::{number, FastMap, FastSet, Sieve};
+use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
 use super::registry::{self, MethodInfo};
 use super::visit::{AutoHook, Step, Visitor};
@@ -45,12 +45,10 @@ pub(crate) struct Node {
 pub(crate) struct Tree {
     pub nodes: Vec<Node>,
     steps: Vec<Step>,
-    places: FastMap<(usize, TypeId), Places>,
+    places: Table<(usize, TypeId), Places>,
     receivers: FastMap<TypeId, Receiver>,
-    parameters: FastMap<TensorId, Places>,
-    /// Tells most other tensors from parameters.
-    parameter_sieve: Sieve,
-    /// The number of the parameter that was made last.
+    parameters: Table<TensorId, Places>,
+    /// The number of the parameter that was made last, which tells most other tensors from parameters.
     last_parameter: u64,
     /// The buffers that the model owns, and may write to.
     buffers: FastSet<usize>,
@@ -59,7 +57,7 @@ pub(crate) struct Tree {
     modules: u32,
     /// Modules whose gradients were compared with finite differences.
     compared: Mutex<Vec<NodeId>>,
-    segments: OnceLock<Vec<Vec<String>>>,
+    segments: OnceLock<Vec<Arc<[String]>>>,
     names: OnceLock<Arc<[Arc<str>]>>,
     /// What the model computes with, where the walk is to note that.
     weights: Option<Vec<Weight>>,
@@ -77,6 +75,7 @@ pub(crate) struct Weight {
 
 /// Nearly every place belongs to one node.
 enum Places {
+    None,
     One(NodeId),
     Many(Vec<NodeId>),
 }
@@ -84,6 +83,7 @@ enum Places {
 impl Places {
     fn push(&mut self, id: NodeId) {
         match self {
+            Places::None => *self = Places::One(id),
             Places::One(first) => *self = Places::Many(vec![*first, id]),
             Places::Many(all) => all.push(id),
         }
@@ -91,6 +91,7 @@ impl Places {
 
     fn as_slice(&self) -> &[NodeId] {
         match self {
+            Places::None => &[],
             Places::One(id) => std::slice::from_ref(id),
             Places::Many(all) => all,
         }
@@ -188,10 +189,11 @@ impl Tree {
         let buffer = buffer(tensor);
         self.buffers.insert(buffer);
         self.buffer_sieve.insert(&buffer);
-        self.parameter_sieve.insert(&tensor.id());
         self.last_parameter = self.last_parameter.max(number(tensor.id()));
         self.note_weight("", tensor);
-        self.parameters.entry(tensor.id()).and_modify(|p| p.push(id)).or_insert(Places::One(id));
+        if let Some(places) = self.parameters.entry(tensor.id(), || Places::None) {
+            places.push(id);
+        }
     }
 
     fn add(&mut self, kind: Kind, type_name: &'static str, type_id: TypeId) -> NodeId {
@@ -220,7 +222,9 @@ impl Tree {
     }
 
     fn place(&mut self, place: (usize, TypeId), id: NodeId) {
-        self.places.entry(place).and_modify(|p| p.push(id)).or_insert(Places::One(id));
+        if let Some(places) = self.places.entry(place, || Places::None) {
+            places.push(id);
+        }
     }
 
     pub fn node(&self, id: NodeId) -> Option<&Node> {
@@ -233,17 +237,26 @@ impl Tree {
 
     /// The steps from the root to a node, as text; made for all nodes when first needed.
     pub fn segments(&self, id: NodeId) -> &[String] {
-        let all = self.segments.get_or_init(|| {
-            let mut all: Vec<Vec<String>> = Vec::with_capacity(self.nodes.len());
+        self.all_segments().get(id as usize).map_or(&[], |segments| segments)
+    }
+
+    /// The same, to be kept.
+    pub fn shared_segments(&self, id: NodeId) -> Arc<[String]> {
+        self.all_segments().get(id as usize).cloned().unwrap_or_default()
+    }
+
+    fn all_segments(&self) -> &[Arc<[String]>] {
+        self.segments.get_or_init(|| {
+            let mut all: Vec<Arc<[String]>> = Vec::with_capacity(self.nodes.len());
+            let mut segments = Vec::new();
             for node in &self.nodes {
                 let above = node.parent.and_then(|parent| all.get(parent as usize));
-                let mut segments = above.cloned().unwrap_or_default();
+                segments.extend(above.into_iter().flat_map(|above| above.iter().cloned()));
                 segments.extend(self.own_steps(node).iter().map(|step| step.text().into_owned()));
-                all.push(segments);
+                all.push(segments.drain(..).collect());
             }
             all
-        });
-        all.get(id as usize).map_or(&[], Vec::as_slice)
+        })
     }
 
     /// The names of all nodes, in order; made when first needed.
@@ -267,24 +280,32 @@ impl Tree {
         caller: impl FnOnce() -> Option<NodeId>,
         hint: &str,
     ) -> Option<NodeId> {
-        match self.places.get(&(address, type_id))? {
+        match self.places.get((address, type_id))? {
             Places::One(only) => Some(*only),
-            Places::Many(all) => self.choose(all, caller(), hint),
+            several => self.choose(several.as_slice(), caller(), hint),
         }
     }
 
     /// The same, where there is only one.
     #[inline]
     pub fn only_module_at(&self, address: usize, type_id: TypeId) -> Option<NodeId> {
-        match self.places.get(&(address, type_id))? {
+        match self.places.get((address, type_id))? {
             Places::One(only) => Some(*only),
-            Places::Many(_) => None,
+            _ => None,
         }
+    }
+
+    /// The same for the module behind a receiver that is a reference to it, with its place.
+    #[inline]
+    pub fn only_module_behind(&self, receiver: Erased<'_>) -> Option<(NodeId, usize, TypeId)> {
+        let entry = self.receivers.get(&receiver.type_id()).filter(|entry| !entry.boxed)?;
+        let (address, type_id) = entry.place_of(receiver);
+        Some((self.only_module_at(address, type_id)?, address, type_id))
     }
 
     /// Is this the node of a module with this address and type?
     pub fn is_at(&self, id: NodeId, address: usize, type_id: TypeId) -> bool {
-        self.places.get(&(address, type_id)).is_some_and(|places| places.as_slice().contains(&id))
+        self.places.get((address, type_id)).is_some_and(|places| places.as_slice().contains(&id))
     }
 
     /// The module behind a receiver expression, with how to call it.
@@ -323,20 +344,20 @@ impl Tree {
         if !self.may_be_parameter(tensor) {
             return None;
         }
-        match self.parameters.get(&tensor)? {
+        match self.parameters.get(tensor)? {
             Places::One(only) => Some(*only),
-            Places::Many(all) => self.choose(all, caller(), hint),
+            several => self.choose(several.as_slice(), caller(), hint),
         }
     }
 
     pub fn is_parameter(&self, tensor: TensorId) -> bool {
-        self.may_be_parameter(tensor) && self.parameters.contains_key(&tensor)
+        self.may_be_parameter(tensor) && self.parameters.get(tensor).is_some()
     }
 
     /// Of nearly all other tensors it says no.
     #[inline]
-    fn may_be_parameter(&self, tensor: TensorId) -> bool {
-        number(tensor) <= self.last_parameter && self.parameter_sieve.may_hold(&tensor)
+    pub fn may_be_parameter(&self, tensor: TensorId) -> bool {
+        number(tensor) <= self.last_parameter
     }
 
     /// Does the model own this buffer, and so may write to it later?

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 
 use super::{AnyValue, EachTensor, HookValue, Place};
 use crate::error::{Error, Result};
-use crate::raw::{Derived, Erased, ErasedMut, OfDerived, Plain};
+use crate::raw::{Derived, Erased, ErasedMut, OfDerived, Plain, ResultOfDerived};
 
 /// What is known of a type whose values are met without their static type: in bindings, arguments
 /// and the results of foreign calls.
@@ -21,6 +21,8 @@ pub struct DynamicOps {
     fail: fn(&mut ErasedMut<'_>, Error) -> bool,
     copy: fn(Erased<'_>) -> Option<AnyValue>,
     put: fn(&mut ErasedMut<'_>, &AnyValue) -> bool,
+    /// The same for results of computing such a value, where they are not listed themselves.
+    result: Option<fn() -> DynamicOps>,
 }
 
 /// What values of a type hold.
@@ -47,6 +49,7 @@ impl DynamicOps {
             fail: |_, _| false,
             copy: |value| value.get::<V>().map(AnyValue::of),
             put: |value, any| value.get_mut::<V>().is_some_and(|value| any.put(value)),
+            result: None,
         }
     }
 
@@ -75,6 +78,7 @@ impl DynamicOps {
                 Some(result) => result.as_mut().map_or(true, |value| any.put(value)),
                 None => false,
             },
+            result: None,
         }
     }
 
@@ -112,6 +116,34 @@ impl DynamicOps {
             fail: |_, _| false,
             copy: |value| value.get::<OfDerived<V>>().and_then(|value| V::copy(&value.0)),
             put: |value, any| value.get_mut::<OfDerived<V>>().is_some_and(|value| any.put(&mut value.0)),
+            result: Some(Self::derived_result::<V>),
+        }
+    }
+
+    /// For a `Result` of a type of the user's.
+    fn derived_result<V: HookValue + Derived>() -> Self {
+        Self {
+            type_id: TypeId::of::<candle_core::Result<V>>,
+            holds: Holds::Tensors,
+            each_tensor: |value, f| {
+                let value = value.get_mut::<ResultOfDerived<V>>();
+                value.map_or(Ok(()), |value| value.0.each_tensor(&mut Place::default(), f))
+            },
+            // No argument is a result.
+            look: |_, _| Ok(()),
+            fail: |value, error| match value.get_mut::<ResultOfDerived<V>>() {
+                Some(result) => {
+                    result.0 = Err(error.into_candle());
+                    true
+                }
+                None => false,
+            },
+            copy: |value| value.get::<ResultOfDerived<V>>()?.0.as_ref().ok().and_then(V::copy),
+            put: |value, any| match value.get_mut::<ResultOfDerived<V>>() {
+                Some(result) => result.0.as_mut().map_or(true, |value| any.put(value)),
+                None => false,
+            },
+            result: None,
         }
     }
 
@@ -120,7 +152,8 @@ impl DynamicOps {
         static KNOWN: OnceLock<crate::tree::FastMap<TypeId, DynamicOps>> = OnceLock::new();
         let known = KNOWN.get_or_init(|| {
             let own = BUILT_IN.iter().chain(&SCALARS).chain(inventory::iter::<DynamicOps>);
-            own.map(|ops| ((ops.type_id)(), *ops)).collect()
+            let results = own.clone().filter_map(|ops| ops.result).map(|result| result());
+            own.copied().chain(results).map(|ops| ((ops.type_id)(), ops)).collect()
         });
         known.get(&type_id)
     }

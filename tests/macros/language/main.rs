@@ -101,7 +101,6 @@ twin::twins! {
         references_are_seen,
         arguments_that_are_changed,
         names_of_constants_are_patterns,
-        #[ignore = "derive(HookValue) makes `Output` known in bindings, and not `Result<Output>`"]
         results_that_are_not_unwrapped_yet,
     }
     temporaries {
@@ -115,7 +114,6 @@ twin::twins! {
         helpers_that_are_given_modules,
         apply_of_a_rotary_table,
         more_arguments_than_one,
-        #[ignore = "references to lists and tuples of tensors are not looked into"]
         arguments_that_hold_several_tensors,
         arguments_of_a_type_under_another_name,
         struct_literals_as_receivers,
@@ -128,9 +126,7 @@ twin::twins! {
         through_an_alias,
         inside_an_option,
         through_a_copy,
-        #[ignore = "operands that are calls are not looked at"]
         through_an_accessor,
-        #[ignore = "`narrow`, and a second such operation, hide that the parameter is still itself"]
         after_an_operation_with_nothing_to_do,
         a_parameter_that_is_only_looked_at,
     }

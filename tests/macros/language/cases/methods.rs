@@ -241,7 +241,7 @@ pub mod recursion {
 pub mod methods_without_points {
     use super::*;
 
-    pub const POINTS: &[&str] = &[":x", ":plain", ":scaled.x", ":scaled.out", ":scaled", ""];
+    pub const POINTS: &[&str] = &[":x", ":plain", ":scaled.x", "scale", ":scaled.out", ":scaled", ""];
 
     #[derive(AutoHook)]
     pub struct Model {
