@@ -6,6 +6,7 @@ impl Block {
             values: &["residual", "y"],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -129,6 +130,6 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Block > ()), type_name : "Block", methods : & [::hookpoint::__private::MethodInfo
         { name : "forward", args : & ["x"], values : & ["residual", "y"], file :
-        ::core::file!(), line : ::core::line!(), }], }
+        ::core::file!(), line : ::core::line!(), mutates : false, }], }
     }
 };
