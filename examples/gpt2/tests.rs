@@ -135,7 +135,7 @@ fn the_points_are_those_of_the_model_with_shapes() {
     assert_eq!((pattern.kind.as_str(), pattern.value.as_str()), ("value", "pattern"));
     assert_eq!(pattern.path, ["blocks", "2", "attn"]);
     let layer = found.points.iter().find(|point| point.name == "blocks.0.ln1").unwrap();
-    assert_eq!((layer.kind.as_str(), layer.type_name.as_str()), ("layer", "LayerNorm"));
+    assert_eq!((layer.kind.as_str(), layer.type_name.as_str()), ("module", "LayerNorm"));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use candle_core::{Module, Result, Tensor};
 use hookpoint::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::fast::gelu;
+
 /// The function between the two layers of an mlp, by the names that Hugging Face's configs use.
 ///
 /// ```
@@ -64,7 +66,7 @@ impl Activation {
 impl Module for Activation {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Self::GeluTanh => x.gelu(),
+            Self::GeluTanh => gelu(x),
             Self::Gelu => x.gelu_erf(),
             Self::QuickGelu => x * candle_nn::ops::sigmoid(&(x * 1.702)?)?,
             Self::Relu => x.relu(),

@@ -117,7 +117,7 @@ impl Config {
             ("n_head", self.n_head),
             ("n_inner", self.n_inner.unwrap_or(1)),
         ])?;
-        if self.n_embd % self.n_head != 0 {
+        if !self.n_embd.is_multiple_of(self.n_head) {
             let (width, heads) = (self.n_embd, self.n_head);
             return Err(Error::msg(format!("n_embd ({width}) is not a multiple of n_head ({heads})")));
         }

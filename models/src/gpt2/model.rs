@@ -4,14 +4,14 @@
 //! Hugging Face's checkpoints.
 
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::ops::softmax_last_dim;
-use candle_nn::{layer_norm, Embedding, Init, LayerNorm, Linear, VarBuilder};
+use candle_nn::{Embedding, Init, VarBuilder};
 use hookpoint::prelude::*;
 
 use super::config::Config;
 use crate::activation::Activation;
-use crate::attention::{self, masked};
+use crate::attention;
 use crate::bundled::bundle;
+use crate::fast::{self, LayerNorm, Linear};
 use crate::language::{check_prompt, Limits, Past, Tokenizer};
 
 /// How far from zero weights are before training.
@@ -74,18 +74,23 @@ impl Attention {
         let k = qkv.get_on_dim(2, 1)?;
         let v = qkv.get_on_dim(2, 2)?;
         // each [batch, head, pos, d_head]; those of earlier calls come first
-        let mut queries = q.transpose(1, 2)?.contiguous()?;
-        let (mut keys, values) =
-            past.extend(self.layer, k.transpose(1, 2)?.contiguous()?, v.transpose(1, 2)?.contiguous()?)?;
+        let mut queries = q.transpose(1, 2)?;
+        let (mut keys, values) = past.extend(self.layer, k.transpose(1, 2)?, v.transpose(1, 2)?)?;
         if self.upcast {
             queries = queries.to_dtype(DType::F32)?;
             keys = keys.to_dtype(DType::F32)?;
         }
-        // [batch, head, query, key]
-        let attn_scores = masked((queries.matmul(&keys.t()?)? * self.scale)?, mask)?;
-        let pattern = softmax_last_dim(&attn_scores)?.to_dtype(values.dtype())?;
-        // [batch, head, pos, d_head] -> [batch, pos, head, d_head]
-        let z = pattern.matmul(&values)?.transpose(1, 2)?;
+        // [batch, pos, head, d_head]
+        let z = match hookpoint::wanted("attn_scores") || hookpoint::wanted("pattern") {
+            false => fast::attention(&queries, &keys, &values, mask, self.scale)?,
+            // The same numbers, with stops on the way for those who want to look, or to change something.
+            true => {
+                // [batch, head, query, key]
+                let attn_scores = fast::attention_scores(&queries, &keys, mask, self.scale)?;
+                let pattern = fast::softmax(&attn_scores)?.to_dtype(values.dtype())?;
+                fast::weighted_sum(&pattern, &values)?
+            }
+        };
         let out = self.c_proj.forward(&z.reshape((batch, pos, width))?)?;
         // [batch, pos, head, d_model]: what each head adds. Large, and `c_proj` has summed it up already,
         // so it is made for those who ask, and what they change is added as a difference.
@@ -180,9 +185,9 @@ impl Block {
     pub fn load(vb: VarBuilder<'_>, config: &Config, layer: usize) -> Result<Self> {
         let (width, epsilon) = (config.n_embd, config.layer_norm_epsilon);
         Ok(Self {
-            ln1: layer_norm(width, epsilon, vb.pp("ln_1"))?,
+            ln1: LayerNorm::load(width, epsilon, vb.pp("ln_1"))?,
             attn: Attention::load(vb.pp("attn"), config, layer)?,
-            ln2: layer_norm(width, epsilon, vb.pp("ln_2"))?,
+            ln2: LayerNorm::load(width, epsilon, vb.pp("ln_2"))?,
             mlp: Mlp::load(vb.pp("mlp"), config)?,
         })
     }
@@ -246,7 +251,7 @@ impl Gpt2 {
             embed,
             pos_embed: embedding(config.n_positions, width, inner.pp("wpe"))?,
             blocks: (0..config.n_layer).map(block).collect::<Result<_>>()?,
-            ln_final: layer_norm(width, epsilon, inner.pp("ln_f"))?,
+            ln_final: LayerNorm::load(width, epsilon, inner.pp("ln_f"))?,
             unembed: Linear::new(unembed, None),
             config: config.clone(),
             tokenizer: None,

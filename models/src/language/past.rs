@@ -81,6 +81,8 @@ impl Past {
             return Ok((k, v));
         }
         hookpoint::side_effect();
+        // What is kept must not hold on to what it is a part of.
+        let (k, v) = (k.contiguous()?, v.contiguous()?);
         let all = match self.layers.get(&layer) {
             Some((keys, values)) if self.len > 0 => {
                 // A call that failed may have left keys that were never counted.
@@ -129,20 +131,19 @@ impl Past {
         if self.padding.is_empty() && pos == 1 && window.is_none_or(|window| keys <= window) {
             return Ok(None);
         }
-        let row = |padding: usize| {
-            (self.len..keys).flat_map(move |query| {
+        let rows = |padding: &[usize]| {
+            let mut cells = vec![f32::NEG_INFINITY; padding.len() * pos * keys];
+            for (number, row) in cells.chunks_exact_mut(keys).enumerate() {
+                let (padding, query) = (padding[number / pos], self.len + number % pos);
                 let first = window.map_or(0, |window| (query + 1).saturating_sub(window));
                 // Padding sees itself, so that there is always something to attend to.
-                let seen = move |key| key == query || (padding.max(first)..query).contains(&key);
-                (0..keys).map(move |key| if seen(key) { 0. } else { f32::NEG_INFINITY })
-            })
+                row[padding.max(first).min(query)..=query].fill(0.);
+            }
+            cells
         };
         let mask = match self.padding.is_empty() {
-            true => Tensor::from_vec(row(0).collect(), (pos, keys), device)?,
-            false => {
-                let rows: Vec<f32> = self.padding.iter().flat_map(|padding| row(*padding)).collect();
-                Tensor::from_vec(rows, (batch, 1, pos, keys), device)?
-            }
+            true => Tensor::from_vec(rows(&[0]), (pos, keys), device)?,
+            false => Tensor::from_vec(rows(&self.padding), (batch, 1, pos, keys), device)?,
         };
         Ok(Some(mask.to_dtype(dtype)?))
     }

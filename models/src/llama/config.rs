@@ -138,7 +138,7 @@ impl Config {
                 "num_attention_heads ({heads}) is not a multiple of num_key_value_heads ({shared})"
             )));
         }
-        if self.head_dim % 2 != 0 {
+        if !self.head_dim.is_multiple_of(2) {
             let width = self.head_dim;
             return Err(Error::msg(format!(
                 "rotary embeddings turn pairs of numbers, and head_dim ({width}) is odd"

@@ -104,7 +104,7 @@ impl File {
         let default = Config::default();
         let hidden_size = self.hidden_size.unwrap_or(default.hidden_size);
         let heads = self.num_attention_heads.unwrap_or(default.num_attention_heads);
-        if self.head_dim.is_none() && (heads == 0 || hidden_size % heads != 0) {
+        if self.head_dim.is_none() && (heads == 0 || !hidden_size.is_multiple_of(heads)) {
             return Err(Error::msg(format!(
                 "hidden_size ({hidden_size}) is not a multiple of num_attention_heads ({heads})"
             )));

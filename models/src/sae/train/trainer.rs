@@ -199,7 +199,7 @@ impl Trainer {
         let due = self
             .options
             .resample
-            .is_some_and(|resample| self.step % resample.every == 0 && self.step <= resample.until);
+            .is_some_and(|resample| self.step.is_multiple_of(resample.every) && self.step <= resample.until);
         if !due || dead.is_empty() {
             return Ok(0);
         }
