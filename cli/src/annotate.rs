@@ -34,6 +34,8 @@ pub struct Counts {
     pub values: usize,
     /// `impl` blocks that got `#[auto_hook]`.
     pub impls: usize,
+    /// Functions outside of `impl` blocks that got `#[auto_hook]`: they are given tensors.
+    pub functions: usize,
 }
 
 impl Counts {
@@ -53,6 +55,7 @@ impl std::ops::AddAssign for Counts {
         self.modules += other.modules;
         self.values += other.values;
         self.impls += other.impls;
+        self.functions += other.functions;
     }
 }
 
@@ -123,10 +126,17 @@ fn annotate(text: &str, tree: &Tree, survey: &Survey<'_>, file: usize) -> Annota
     });
     let impls = tree.impls.iter().filter(|fact| survey.hooks(file, fact));
     let impls = impls.map(|fact| Addition { name: "auto_hook", at: fact.at, scope: fact.scope });
-    let additions: Vec<Addition> = types.chain(impls).collect();
+    let functions = &tree.functions;
+    let hooks = functions.iter().map(|fact| Addition { name: "auto_hook", at: fact.at, scope: fact.scope });
+    let additions: Vec<Addition> = types.chain(impls).chain(hooks).collect();
 
     let count = |name| additions.iter().filter(|addition| addition.name == name).count();
-    let counts = Counts { modules: count("AutoHook"), values: count("HookValue"), impls: count("auto_hook") };
+    let counts = Counts {
+        modules: count("AutoHook"),
+        values: count("HookValue"),
+        impls: count("auto_hook") - functions.len(),
+        functions: functions.len(),
+    };
 
     // A `use` and an attribute may go to the same place: the sort is stable, and the `use` comes first.
     let mut edits: Vec<(usize, String)> = Vec::new();

@@ -23,8 +23,8 @@ struct Cli {
 enum Command {
     /// Add hookpoint's annotations to Rust source that somebody else wrote
     ///
-    /// Modules get `#[derive(AutoHook)]`, their `impl` blocks `#[auto_hook]`, structs that carry tensors out of
-    /// forward code `#[derive(HookValue)]`, and every file that needs it a `use hookpoint::..`. All the rest stays
+    /// Modules get `#[derive(AutoHook)]`, their `impl` blocks and functions that are given tensors `#[auto_hook]`,
+    /// structs that carry tensors out of forward code `#[derive(HookValue)]`, and every file that needs it a `use hookpoint::..`. All the rest stays
     /// as it is, byte for byte, and what is annotated already is left alone.
     Annotate(Annotate),
 }
@@ -117,8 +117,10 @@ fn summarize(report: &Report, target: &Target, output: &Output) {
     } else {
         let done = if *output == Output::Check { "would annotate" } else { "annotated" };
         let mut parts = vec![plural(counts.modules, "type"), plural(counts.impls, "impl block")];
-        if counts.values > 0 {
-            parts.push(plural(counts.values, "result struct"));
+        for (count, what) in [(counts.values, "result struct"), (counts.functions, "function")] {
+            if count > 0 {
+                parts.push(plural(count, what));
+            }
         }
         let done = paint(&stderr, "1;32", done);
         eprintln!("{done} {changed} of {}: {}", plural(*read, "file"), parts.join(", "));

@@ -98,7 +98,10 @@ pub fn derive_hook_value(input: TokenStream) -> TokenStream {
 /// methods of an `impl` block; on an inline module, does so for everything in it and derives
 /// `AutoHook` for its types.
 ///
-/// * Only methods with `self` are touched. Constructors, `async` and `const` functions are not.
+/// * Points belong to methods with `self`. Constructors, `async` and `const` functions are left alone.
+/// * A function that is given tensors, such as `fn rotate_half(x: &Tensor) -> Result<Tensor>`, has no points of its
+///   own, but modules that it calls are hooked, and gradients pass through it as through annotated methods.
+///   In an annotated `impl` block and module this is so by itself; outside, write `#[auto_hook]` on the function.
 /// * `#[hook(skip)]` on a method leaves it alone.
 /// * `#[hook(pure)]` on a method that takes `&mut self`, or another `&mut`, says that it changes nothing
 ///   besides what it returns. Its calls may then be replayed.

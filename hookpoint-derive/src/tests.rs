@@ -51,6 +51,7 @@ fn expand_item(mut item: Item) -> TokenStream {
         Item::Enum(item) => &mut item.attrs,
         Item::Impl(item) => &mut item.attrs,
         Item::Mod(item) => &mut item.attrs,
+        Item::Fn(item) => &mut item.attrs,
         _ => panic!("an item that the macros do not take"),
     };
     let annotation = attrs.remove(0);

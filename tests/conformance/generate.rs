@@ -79,9 +79,12 @@ impl Workspace {
 
     /// What was annotated.
     pub fn summary(&self) -> String {
-        let Counts { modules, values, impls, .. } = self.counts;
+        let Counts { modules, values, impls, functions } = self.counts;
         let files = self.files;
-        format!("{files} files annotated: {modules} modules, {values} values, {impls} impl blocks")
+        format!(
+            "{files} files annotated: {modules} modules, {values} values, {impls} impl blocks, \
+             {functions} functions"
+        )
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
-use syn::{Attribute, Generics, ImplItem, Item, ItemImpl, TraitItem, Type, Visibility};
+use syn::{Attribute, FnArg, Generics, ImplItem, Item, ItemFn, ItemImpl, TraitItem, Type, Visibility};
 
 use crate::error::SyntaxError;
 use attributes::{first_after_docs, holds_for_tests_only, Marks};
@@ -26,6 +26,7 @@ pub(crate) struct Tree {
     pub(crate) scopes: Vec<Scope>,
     pub(crate) types: Vec<TypeFact>,
     pub(crate) impls: Vec<ImplFact>,
+    pub(crate) functions: Vec<FunctionFact>,
     /// Imported names: the name in this file -> where it comes from.
     pub(crate) imports: HashMap<String, Import>,
 }
@@ -96,6 +97,14 @@ pub(crate) struct ImplFact {
     /// Types in the results of forward code.
     pub(crate) returns: BTreeSet<String>,
     pub(crate) annotated: bool,
+}
+
+/// One function outside of `impl` blocks that is given tensors.
+#[derive(Debug)]
+pub(crate) struct FunctionFact {
+    pub(crate) scope: usize,
+    /// Where its attribute goes.
+    pub(crate) at: usize,
 }
 
 /// Reads one file. `path` is only for the error.
@@ -281,6 +290,7 @@ impl Reader<'_> {
                 }
             }
             Item::Impl(item) => self.implementation(scope, item),
+            Item::Fn(item) => self.function(scope, item),
             Item::Mod(item) => {
                 let annotated = Marks::read(&item.attrs).has("auto_hook", &self.tree.imports);
                 if let (Some((_, items)), false, false) =
@@ -318,6 +328,27 @@ impl Reader<'_> {
             has_lifetime: generics.lifetimes().next().is_some(),
             marks: Marks::read(attrs),
         });
+    }
+
+    /// What computes with tensors plays its part in a forward pass, whoever calls it.
+    fn function(&mut self, scope: usize, item: &ItemFn) {
+        let mut mentions = Mentions::default();
+        for argument in &item.sig.inputs {
+            if let FnArg::Typed(argument) = argument {
+                mentions.add_type(&argument.ty);
+            }
+        }
+        let rewritten = item.sig.constness.is_none() && item.sig.asyncness.is_none();
+        let marked = Marks::read(&item.attrs).has("auto_hook", &self.tree.imports);
+        if !mentions.names.contains("Tensor") || !rewritten || marked || holds_for_tests_only(&item.attrs) {
+            return;
+        }
+        let signature = &item.sig;
+        let first = signature.unsafety.map(|token| token.span);
+        let first = first.or_else(|| signature.abi.as_ref().map(|abi| abi.extern_token.span));
+        let start = keyword(&item.vis, first.unwrap_or(signature.fn_token.span));
+        let at = self.start(first_after_docs(&item.attrs).unwrap_or(start));
+        self.tree.functions.push(FunctionFact { scope, at });
     }
 
     fn implementation(&mut self, scope: usize, item: &ItemImpl) {

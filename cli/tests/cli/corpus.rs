@@ -63,6 +63,10 @@ impl<'ast> Visit<'ast> for Found {
         self.derives(&item.attrs);
     }
 
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.0.functions += item.attrs.iter().filter(|attr| attr.path().is_ident("auto_hook")).count();
+    }
+
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         self.0.impls += item.attrs.iter().filter(|attr| attr.path().is_ident("auto_hook")).count();
     }
@@ -74,11 +78,12 @@ fn every_file_parses_afterwards_and_is_the_same_without_our_lines() {
     let annotated = annotate_sources(&files).unwrap();
     let counts = total(&annotated);
     println!(
-        "{} files: {} types, {} impl blocks, {} result structs",
+        "{} files: {} types, {} impl blocks, {} result structs, {} functions",
         files.len(),
         counts.modules,
         counts.impls,
-        counts.values
+        counts.values,
+        counts.functions
     );
     for (file, result) in files.iter().zip(&annotated) {
         let name = file.path.display();

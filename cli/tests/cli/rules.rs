@@ -346,3 +346,38 @@ fn a_file_that_does_not_parse_is_an_error_with_its_place() {
     assert_eq!(errors.0.len(), 2);
     assert!(errors.to_string().contains("\nc.rs:1:1: "), "{errors}");
 }
+
+// Which functions are instrumented.
+
+#[test]
+fn a_function_that_is_given_tensors_is_seen_into() {
+    for function in [
+        "fn rotate_half(x: &Tensor) -> Result<Tensor> { x.clone() }",
+        "pub(crate) fn mask(x: Option<&Tensor>, size: usize) {}",
+        "/// Doc.\n#[inline]\npub fn all(xs: &[Tensor]) {}",
+        "pub unsafe fn raw(x: candle_core::Tensor) {}",
+        "fn pair((a, b): (Tensor, Tensor)) {}",
+        "mod inner { fn repeat_kv(x: Tensor, times: usize) {} }",
+    ] {
+        let counts = annotate_source(function).unwrap().counts;
+        assert_eq!((counts.functions, counts.impls), (1, 0), "{function}");
+        let once = annotate_source(function).unwrap().text;
+        assert_eq!(annotate_source(&once).unwrap().text, once, "{function}");
+    }
+    let text = annotate_source("/// Doc.\n#[inline]\npub fn f(x: &Tensor) {}\n").unwrap().text;
+    assert_eq!(
+        text,
+        "use hookpoint::auto_hook;\n\n/// Doc.\n#[auto_hook]\n#[inline]\npub fn f(x: &Tensor) {}\n"
+    );
+    for function in [
+        "fn linear(i: usize, o: usize, vb: VarBuilder) -> Result<Linear> { linear(i, o, vb) }",
+        "const fn f(x: &Tensor) {}",
+        "async fn f(x: &Tensor) {}",
+        "#[cfg(test)] fn f(x: &Tensor) {}",
+        "#[cfg(test)] mod tests { fn f(x: &Tensor) {} }",
+        "#[hookpoint::auto_hook] fn f(x: &Tensor) {}",
+        "fn f() -> Tensor { let x: &Tensor = y; }",
+    ] {
+        assert!(is_untouched(function), "{function}");
+    }
+}

@@ -30,7 +30,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, FnArg, GenericArgument, ImplItemFn, ItemFn, Pat, PathArguments, ReturnType, Signature, Type,
+    Attribute, Block, FnArg, GenericArgument, ImplItemFn, Pat, PathArguments, ReturnType, Signature, Type,
 };
 
 use super::place::{borrows_mutably, is_borrowing, is_scalar, mentions};
@@ -70,7 +70,7 @@ fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
 
-/// Rewrites a method, unless it is none or is left alone. `parameters` are the types that its `impl` block
+/// Rewrites a method, unless it is left alone. `parameters` are the types that its `impl` block
 /// leaves open; `pure` says that it changes nothing, whatever its signature lets it.
 pub fn on_method(
     function: &mut ImplItemFn,
@@ -78,7 +78,7 @@ pub fn on_method(
     pure: bool,
     krate: &TokenStream,
 ) -> Option<Instrumented> {
-    if function.sig.receiver().is_none() || is_left_alone(&function.sig) {
+    if is_left_alone(&function.sig) {
         return None;
     }
     let result = match &function.sig.output {
@@ -153,13 +153,21 @@ pub fn on_method(
     Some(info)
 }
 
-/// Rewrites calls and parameter uses in a free function, which has no points of its own.
-pub fn on_function(function: &mut ItemFn, krate: &TokenStream) {
-    if is_left_alone(&function.sig) {
+/// Rewrites calls and operations in a function without `self`, which has no points of its own.
+pub fn on_function(signature: &Signature, block: &mut Block, krate: &TokenStream) {
+    if is_left_alone(signature) {
         return;
     }
-    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Dropped, []);
-    rewriter.on_block(&mut function.block);
+    let mut rewriter = Rewriter::new(krate, locals(signature, block), Names::Dropped, []);
+    rewriter.on_block(block);
+}
+
+/// Does a function compute with tensors that it is given? A constructor does not.
+pub fn takes_tensors(signature: &Signature) -> bool {
+    signature.inputs.iter().any(|argument| match argument {
+        FnArg::Typed(argument) => mentions(&argument.ty, "Tensor"),
+        FnArg::Receiver(_) => false,
+    })
 }
 
 /// A constant is computed at compile time, a future on any thread; and of a method that only tells a

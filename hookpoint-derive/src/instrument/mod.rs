@@ -14,7 +14,7 @@ mod scalars;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, ToTokens};
-use syn::{Attribute, ImplItem, Item, ItemImpl, ItemMod, Type};
+use syn::{Attribute, ImplItem, Item, ItemFn, ItemImpl, ItemMod, Type};
 
 use crate::krate;
 use crate::problems::Problems;
@@ -44,6 +44,7 @@ pub fn auto_hook(args: TokenStream, item: TokenStream) -> TokenStream {
             on_impl(item, &krate, &mut problems)
         }
         Item::Mod(item) if item.content.is_some() => on_mod(item, &krate, &mut problems),
+        Item::Fn(item) if item.sig.receiver().is_none() => on_fn(item, &krate, &mut problems),
         Item::Mod(item) => {
             let message =
                 "`#[auto_hook]` cannot see into a module in another file; put it on the `impl` blocks there";
@@ -64,10 +65,20 @@ fn misplaced(item: &Item) -> &'static str {
         Item::Struct(_) | Item::Enum(_) => {
             "`#[auto_hook]` goes on `impl` blocks; on a type, write `#[derive(AutoHook)]`"
         }
-        Item::Fn(_) => "`#[auto_hook]` goes on the whole `impl` block, not on a function",
+        Item::Fn(_) => "`#[auto_hook]` goes on the whole `impl` block, not on a method",
         Item::Trait(_) => "`#[auto_hook]` goes on `impl` blocks of the trait, not on the trait itself",
-        _ => "`#[auto_hook]` goes on an `impl` block, or on an inline module",
+        _ => "`#[auto_hook]` goes on an `impl` block, an inline module or a function",
     }
+}
+
+/// A free function: calls and operations in it are seen as part of the method that calls it.
+fn on_fn(mut item: ItemFn, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
+    if item.sig.constness.is_some() || item.sig.asyncness.is_some() {
+        let message = "a `const` or `async` function is not rewritten; remove `#[auto_hook]`";
+        problems.add(&item.sig.ident, message);
+    }
+    method::on_function(&item.sig, &mut item.block, krate);
+    item.into_token_stream()
 }
 
 /// Everything in an inline module: derives on the types, `impl` blocks rewritten, and calls and
@@ -89,7 +100,7 @@ fn on_mod(mut item: ItemMod, krate: &TokenStream, problems: &mut Problems) -> To
             }
             Item::Fn(mut inner) => {
                 if !take_words(&mut inner.attrs, On::Other, problems).skip {
-                    method::on_function(&mut inner, krate);
+                    method::on_function(&inner.sig, &mut inner.block, krate);
                 }
                 inner.into_token_stream()
             }
@@ -194,8 +205,13 @@ fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> 
     for inner in &mut item.items {
         let ImplItem::Fn(function) = inner else { continue };
         let words = take_words(&mut function.attrs, On::Method, problems);
-        if !words.skip {
+        if words.skip {
+            continue;
+        }
+        if function.sig.receiver().is_some() {
             methods.extend(method::on_method(function, &parameters, words.pure, krate));
+        } else if method::takes_tensors(&function.sig) {
+            method::on_function(&function.sig, &mut function.block, krate);
         }
     }
     let registered = registration(&item, &methods, krate);

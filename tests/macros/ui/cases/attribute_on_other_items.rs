@@ -9,7 +9,7 @@ enum Kind {
 }
 
 #[auto_hook]
-fn forward() {}
+async fn forward() {}
 
 #[auto_hook]
 trait Forward {
