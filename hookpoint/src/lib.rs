@@ -238,7 +238,7 @@ pub use run::{side_effect, wanted, with_step, BackwardCall, CacheOptions, CallVi
 pub use select::IntoPatterns;
 pub use steer::SteeringVector;
 pub use sweep::{Sweep, SweepResult};
-pub use tracker::{Keep, Over, Stats, Tracker};
+pub use tracker::{Keep, Over, Stats, Tracked, Tracker};
 pub use tree::{
     hooked_methods, hooked_types, AutoHook, HookDict, HookEntry, ImplInfo, Kind, MethodInfo, Owner, TypeInfo,
     Visitor,

@@ -239,3 +239,59 @@ fn mistakes_are_errors_that_change_nothing() -> Test {
     assert!(matches!(ragged.gather("conv1").unwrap_err().kind(), ErrorKind::Shape { .. }));
     Ok(())
 }
+
+#[test]
+fn gradients_of_inputs_and_outputs_are_recorded_beside_the_values() -> Test {
+    let net = net();
+    let points = ["conv2:in", "conv2", "mix:in.1"];
+    let mut tracker = Tracker::new()
+        .record("conv2", Keep::All)?
+        .record_grad(points, Keep::All)?
+        .reduce_grad("conv2", Over::All)?
+        .every(2)?;
+    let loss = |output: Tensor| output.to_dtype(DType::F64)?.sqr()?.sum_all();
+    let batches = [batch(0, 3), batch(1, 1), batch(2, 4)];
+    for batch in &batches {
+        let found = tracker.backward(&net, |m| loss(m.forward(batch)?))?;
+        assert_eq!(f64s(&found), f64s(&net.run(|m| loss(m.forward(batch)?))?));
+    }
+    // The steps 0 and 2, as plans see them.
+    let (mut expected, mut all) = (vec![Vec::new(); 3], Vec::new());
+    for batch in [&batches[0], &batches[2]] {
+        let run = net.plan().cache("conv2")?.cache_grad(points)?.backward(|m| loss(m.forward(batch)?))?;
+        for (expected, point) in expected.iter_mut().zip(points) {
+            expected.extend(numbers(&run.grads[point]));
+        }
+        all.extend(numbers(&run.cache["conv2"]));
+    }
+    for (expected, point) in expected.iter().zip(points) {
+        assert_eq!(numbers(&tracker.grads().gather(point)?), *expected, "{point}");
+    }
+    assert_eq!(numbers(&tracker.gather("conv2")?), all);
+    assert_eq!(tracker.grads().values("conv2")?.map(|(step, _)| step).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(tracker.grads().stats("conv2")?.count(), expected[1].len());
+    assert_eq!((tracker.steps(), tracker.taken()), (3, 2));
+    // The value was recorded, the gradient of another point was: neither stands for the other.
+    assert!(tracker.gather("conv2:in").is_err() && tracker.grads().gather("conv1").is_err());
+    tracker.clear();
+    assert!(tracker.grads().recorded().next().is_none());
+    Ok(())
+}
+
+#[test]
+fn a_step_without_a_backward_pass_has_no_gradients_to_take() -> Test {
+    let net = net();
+    let mut tracker = Tracker::new().record_grad("conv2", Keep::All)?;
+    let error = tracker.run(&net, |m| m.forward(&batch(0, 2))).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NeedsBackward { .. }), "{error}");
+    assert_eq!(tracker.steps(), 0);
+    let mut tracker = Tracker::new().record("conv2", Keep::All)?;
+    let error = tracker.backward(&net, |m| m.forward(&batch(0, 2))?.sum_all()).unwrap_err();
+    assert!(error.to_string().contains("record_grad"), "{error}");
+    // A step that fails leaves all as it was.
+    let mut tracker = Tracker::new().record("conv2", Keep::All)?.record_grad("conv2", Keep::UpToBytes(8))?;
+    let error = tracker.backward(&net, |m| m.forward(&batch(0, 2))?.sum_all()).unwrap_err();
+    assert!(error.to_string().contains("8 bytes"), "{error}");
+    assert!(tracker.recorded().next().is_none() && tracker.steps() == 0);
+    Ok(())
+}

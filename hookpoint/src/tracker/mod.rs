@@ -1,24 +1,28 @@
-//! Values over many runs: recorded within bounds, or reduced as they pass.
+//! Values and gradients over many runs: recorded within bounds, or reduced as they pass.
 //!
-//! `keep` bounds what is recorded, `reduce` computes running statistics. Both use plans as everyone does.
+//! `tracked` is what was taken of either, `keep` bounds what is recorded, `reduce` computes running
+//! statistics. All use plans as everyone does.
 
 mod keep;
 mod reduce;
+mod tracked;
 
 use std::cell::RefCell;
+use std::ops::Deref;
 
 use candle_core::Tensor;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::hooked::{Access, Hooked};
-use crate::pattern::Pattern;
 use crate::plan::{BoxedError, Plan};
 use crate::run::CacheOptions;
-use crate::select::{nearest, IntoPatterns};
+use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
+use keep::Buffers;
 pub use keep::Keep;
-use keep::{Buffer, Buffers};
 pub use reduce::{Over, Stats};
+pub use tracked::Tracked;
+use tracked::{Record, Reduction, Side, Step};
 
 /// Records values at chosen points over many batches, or reduces them as they pass.
 ///
@@ -29,6 +33,8 @@ pub use reduce::{Over, Stats};
 ///   them along the batch.
 /// * [`reduce`](Self::reduce) keeps count, mean, variance, least and greatest, and no tensor.
 /// * [`every`](Self::every) takes only every k-th step; in the others the model runs as usual.
+/// * [`record_grad`](Self::record_grad) and [`reduce_grad`](Self::reduce_grad) do the same with gradients, in
+///   steps that are made with [`backward`](Self::backward): [`grads`](Self::grads) has them.
 ///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
@@ -53,39 +59,34 @@ pub use reduce::{Over, Stats};
 #[derive(Clone, Debug)]
 #[must_use = "a tracker does nothing until it runs a model"]
 pub struct Tracker {
-    records: Vec<Record>,
-    reductions: Vec<Reduction>,
+    values: Tracked,
+    grads: Tracked,
     every: usize,
     allow_unfired: bool,
     steps: usize,
     taken: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Record {
-    patterns: Vec<Pattern>,
-    options: CacheOptions,
-    buffers: Buffers,
-}
-
-#[derive(Clone, Debug)]
-struct Reduction {
-    patterns: Vec<Pattern>,
-    over: Over,
-    points: Vec<(String, Stats)>,
-}
-
-/// What one run gives: for each record the values, and for each reduction what its points have seen.
-struct Step {
-    recorded: Vec<Vec<(String, Tensor)>>,
-    reduced: Vec<Vec<(String, Stats)>>,
-}
-
 impl Default for Tracker {
     fn default() -> Self {
-        let (records, reductions) = (Vec::new(), Vec::new());
-        Self { records, reductions, every: 1, allow_unfired: false, steps: 0, taken: 0 }
+        let (values, grads) = (Tracked::default(), Tracked::default());
+        Self { values, grads, every: 1, allow_unfired: false, steps: 0, taken: 0 }
     }
+}
+
+/// What was taken of values.
+impl Deref for Tracker {
+    type Target = Tracked;
+
+    fn deref(&self) -> &Tracked {
+        &self.values
+    }
+}
+
+/// What a step gave, of values and of gradients.
+struct Steps {
+    values: RefCell<Step>,
+    grads: RefCell<Step>,
 }
 
 impl Tracker {
@@ -107,14 +108,40 @@ impl Tracker {
         options: CacheOptions,
     ) -> Result<Self> {
         let buffers = Buffers { keep, points: Vec::new() };
-        self.records.push(Record { patterns: patterns.into_patterns()?, options, buffers });
+        self.values.records.push(Record { patterns: patterns.into_patterns()?, options, buffers });
         Ok(self)
     }
 
     /// Computes count, mean, variance, least and greatest over these dimensions, in f64, as the values
     /// pass. No tensor is kept.
     pub fn reduce(mut self, patterns: impl IntoPatterns, over: Over) -> Result<Self> {
-        self.reductions.push(Reduction { patterns: patterns.into_patterns()?, over, points: Vec::new() });
+        let reduction = Reduction { patterns: patterns.into_patterns()?, over, points: Vec::new() };
+        self.values.reductions.push(reduction);
+        Ok(self)
+    }
+
+    /// Keeps the gradients at the points that the patterns select, within bounds. Steps are then made with
+    /// [`backward`](Self::backward).
+    pub fn record_grad(self, patterns: impl IntoPatterns, keep: Keep) -> Result<Self> {
+        self.record_grad_with(patterns, keep, CacheOptions::new())
+    }
+
+    /// As [`record_grad`](Self::record_grad), on another device or in another dtype.
+    pub fn record_grad_with(
+        mut self,
+        patterns: impl IntoPatterns,
+        keep: Keep,
+        options: CacheOptions,
+    ) -> Result<Self> {
+        let buffers = Buffers { keep, points: Vec::new() };
+        self.grads.records.push(Record { patterns: patterns.into_patterns()?, options, buffers });
+        Ok(self)
+    }
+
+    /// As [`reduce`](Self::reduce), of the gradients at these points.
+    pub fn reduce_grad(mut self, patterns: impl IntoPatterns, over: Over) -> Result<Self> {
+        let reduction = Reduction { patterns: patterns.into_patterns()?, over, points: Vec::new() };
+        self.grads.reductions.push(reduction);
         Ok(self)
     }
 
@@ -147,9 +174,9 @@ impl Tracker {
             self.steps += 1;
             return Ok(output);
         }
-        let step = RefCell::new(self.nothing_yet());
-        let output = self.ask(model.plan(), &step)?.run(f)?.output;
-        self.take(step.into_inner())?;
+        let steps = self.nothing_yet();
+        let output = self.ask(model.plan(), &steps)?.run(f)?.output;
+        self.take(steps)?;
         Ok(output)
     }
 
@@ -165,9 +192,9 @@ impl Tracker {
             self.steps += 1;
             return Ok(output);
         }
-        let step = RefCell::new(self.nothing_yet());
-        let output = self.ask(model.plan_mut(), &step)?.run_mut(f)?.output;
-        self.take(step.into_inner())?;
+        let steps = self.nothing_yet();
+        let output = self.ask(model.plan_mut(), &steps)?.run_mut(f)?.output;
+        self.take(steps)?;
         Ok(output)
     }
 
@@ -196,65 +223,110 @@ impl Tracker {
         batches.into_iter().try_for_each(|batch| self.run(model, |model| f(model, batch)).map(drop))
     }
 
+    /// Runs the model and differentiates what the closure returns, one number, as
+    /// [`Plan::backward`] does, and takes values and gradients if this step's turn has come. In the other
+    /// steps nothing is differentiated. Gives the loss.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// use hookpoint::{Keep, Over, Tracker};
+    ///
+    /// let mut tracker = Tracker::new()
+    ///     .record("up", Keep::All)?
+    ///     .record_grad(["up", "up:in"], Keep::All)?
+    ///     .reduce_grad("down", Over::All)?;
+    /// for batch in [x.clone(), x.neg()?] {
+    ///     tracker.backward(&model, |m| m.forward(&batch)?.sum_all())?;
+    /// }
+    /// assert_eq!(tracker.gather("up")?.to_vec2::<f32>()?, [[1., -2.], [-1., 2.]]);
+    /// assert_eq!(tracker.grads().gather("up")?.to_vec2::<f32>()?, [[1., 0.], [0., 1.]]); // relu
+    /// assert_eq!(tracker.grads().stats("down")?.mean().to_scalar::<f64>()?, 1.);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn backward<M, E, F>(&mut self, model: &Hooked<M>, f: F) -> Result<Tensor>
+    where
+        M: AutoHook,
+        F: FnOnce(&M) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        if !self.is_due() {
+            let loss = model.run(f)?;
+            self.steps += 1;
+            return Ok(loss);
+        }
+        self.check_asks_for_gradients()?;
+        let steps = self.nothing_yet();
+        let loss = self.ask(model.plan(), &steps)?.backward(f)?.loss;
+        self.take(steps)?;
+        Ok(loss)
+    }
+
+    /// As [`backward`](Self::backward), for models whose forward takes `&mut self`.
+    pub fn backward_mut<M, E, F>(&mut self, model: &mut Hooked<M>, f: F) -> Result<Tensor>
+    where
+        M: AutoHook,
+        F: FnOnce(&mut M) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        if !self.is_due() {
+            let loss = model.run_mut(f)?;
+            self.steps += 1;
+            return Ok(loss);
+        }
+        self.check_asks_for_gradients()?;
+        let steps = self.nothing_yet();
+        let loss = self.ask(model.plan_mut(), &steps)?.backward_mut(f)?.loss;
+        self.take(steps)?;
+        Ok(loss)
+    }
+
+    fn check_asks_for_gradients(&self) -> Result<()> {
+        if self.grads.is_empty() {
+            let remedy = "ask for some with `record_grad` or `reduce_grad`, or make steps with `run`";
+            return Err(Error::msg(format!(
+                "no gradient is tracked, so there is nothing to differentiate\n  {remedy}"
+            )));
+        }
+        Ok(())
+    }
+
     fn is_due(&self) -> bool {
         self.steps % self.every == 0
     }
 
-    fn nothing_yet(&self) -> Step {
-        Step {
-            recorded: self.records.iter().map(|_| Vec::new()).collect(),
-            reduced: self.reductions.iter().map(|_| Vec::new()).collect(),
-        }
+    fn nothing_yet(&self) -> Steps {
+        let (values, grads) = (self.values.nothing_yet(), self.grads.nothing_yet());
+        Steps { values: RefCell::new(values), grads: RefCell::new(grads) }
     }
 
     /// Adds to a plan what is wanted of a step.
     fn ask<'a, M: AutoHook, H: Access<M>>(
         &'a self,
-        mut plan: Plan<'a, M, H>,
-        step: &'a RefCell<Step>,
+        plan: Plan<'a, M, H>,
+        steps: &'a Steps,
     ) -> Result<Plan<'a, M, H>> {
-        if self.allow_unfired {
-            plan = plan.allow_unfired();
-        }
-        for (number, Reduction { patterns, over, .. }) in self.reductions.iter().enumerate() {
-            plan = plan.hook(patterns, move |ctx, tensor| {
-                let Some(stats) = Stats::of(ctx.path(), tensor, over)? else { return Ok(None) };
-                if let Some(points) = step.borrow_mut().reduced.get_mut(number) {
-                    merge(points, ctx.path().to_string(), stats)?;
-                }
-                Ok(None)
-            })?;
-        }
-        for (number, Record { patterns, options, .. }) in self.records.iter().enumerate() {
-            plan = plan.hook(patterns, move |ctx, tensor| {
-                let value = copied(tensor, options)?;
-                if let Some(values) = step.borrow_mut().recorded.get_mut(number) {
-                    values.push((ctx.path().to_string(), value));
-                }
-                Ok(None)
-            })?;
-        }
-        Ok(plan)
+        let plan = if self.allow_unfired { plan.allow_unfired() } else { plan };
+        let plan = self.values.ask(Side::Values, plan, &steps.values)?;
+        self.grads.ask(Side::Grads, plan, &steps.grads)
     }
 
     /// Takes over what a step gave: all of it, or nothing.
-    fn take(&mut self, step: Step) -> Result<()> {
-        let mut reductions = self.reductions.clone();
-        for (reduction, points) in reductions.iter_mut().zip(step.reduced) {
-            for (name, stats) in points {
-                merge(&mut reduction.points, name, stats)?;
-            }
-        }
-        for (record, values) in self.records.iter().zip(&step.recorded) {
-            record.buffers.check(values)?;
-        }
-        for (record, values) in self.records.iter_mut().zip(step.recorded) {
-            record.buffers.add(self.steps, values);
-        }
-        self.reductions = reductions;
+    fn take(&mut self, steps: Steps) -> Result<()> {
+        let (values, mut grads) = (steps.values.into_inner(), steps.grads.into_inner());
+        // The backward pass meets the calls of a point in the opposite order.
+        grads.recorded.iter_mut().for_each(|record| record.reverse());
+        let (reduced, reduced_grads) = (self.values.check(&values)?, self.grads.check(&grads)?);
+        self.values.take(self.steps, values, reduced);
+        self.grads.take(self.steps, grads, reduced_grads);
         self.steps += 1;
         self.taken += 1;
         Ok(())
+    }
+
+    /// The gradients that were recorded and reduced. Values are shown by the tracker itself.
+    pub fn grads(&self) -> &Tracked {
+        &self.grads
     }
 
     /// How many steps there were.
@@ -267,123 +339,10 @@ impl Tracker {
         self.taken
     }
 
-    /// The points at which something was recorded.
-    pub fn recorded(&self) -> impl Iterator<Item = &str> {
-        self.buffers().map(|buffer| buffer.name.as_str())
-    }
-
-    /// The points at which something was reduced.
-    pub fn reduced(&self) -> impl Iterator<Item = &str> {
-        self.reductions.iter().flat_map(|reduction| &reduction.points).map(|(name, _)| name.as_str())
-    }
-
-    /// The values that are kept of a point, with the steps that gave them, oldest first. A point that a step
-    /// reaches several times has several.
-    pub fn values(&self, point: &str) -> Result<impl Iterator<Item = (usize, &Tensor)>> {
-        Ok(self.buffer(point)?.values.iter().map(|kept| (kept.step, &kept.tensor)))
-    }
-
-    /// How many values of a point were dropped, as [`Keep`] says.
-    pub fn dropped(&self, point: &str) -> Result<usize> {
-        Ok(self.buffer(point)?.dropped)
-    }
-
-    /// The bytes that all recorded tensors take.
-    pub fn bytes(&self) -> usize {
-        self.records.iter().map(|record| record.buffers.bytes()).sum()
-    }
-
-    /// The values that are kept of a point as one tensor, joined along the first dimension, the batch;
-    /// numbers become a list.
-    pub fn gather(&self, point: &str) -> Result<Tensor> {
-        let buffer = self.buffer(point)?;
-        let Some(first) = buffer.values.front().map(|kept| kept.tensor.dims()) else {
-            let how = format!("nothing of `{point}` is kept: all {} values were dropped", buffer.dropped);
-            return Err(Error::msg(how));
-        };
-        let rest = |dims: &[usize]| dims.iter().skip(1).copied().collect::<Vec<_>>();
-        let differs = |dims: &[usize]| dims.len() != first.len() || rest(dims) != rest(first);
-        if let Some(other) = buffer.values.iter().find(|kept| differs(kept.tensor.dims())) {
-            return Err(ErrorKind::Shape {
-                point: point.to_string(),
-                what: format!("the value of step {}", other.step),
-                expected: first.to_vec(),
-                found: other.tensor.dims().to_vec(),
-                remedy: "only the first dimension, the batch, may vary; take `values` and join them yourself"
-                    .to_string(),
-            }
-            .into());
-        }
-        let tensors: Vec<&Tensor> = buffer.values.iter().map(|kept| &kept.tensor).collect();
-        Ok(if first.is_empty() { Tensor::stack(&tensors, 0)? } else { Tensor::cat(&tensors, 0)? })
-    }
-
-    /// What `f` makes of the values that are kept of a point, one after the other.
-    ///
-    /// ```
-    #[doc = include_str!("../two_layers.txt")]
-    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{Keep, Tracker};
-    ///
-    /// let mut tracker = Tracker::new().record("up", Keep::All)?;
-    /// tracker.run_all(&model, [x.clone(), x.neg()?], |m, batch| m.forward(&batch))?;
-    /// let rows = tracker.aggregate("up", 0, |rows, value| Ok(rows + value.dims()[0]))?;
-    /// assert_eq!(rows, 2);
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn aggregate<A>(
-        &self,
-        point: &str,
-        start: A,
-        mut f: impl FnMut(A, &Tensor) -> Result<A>,
-    ) -> Result<A> {
-        self.values(point)?.try_fold(start, |so_far, (_, tensor)| f(so_far, tensor))
-    }
-
-    /// The running statistics of a point.
-    pub fn stats(&self, point: &str) -> Result<&Stats> {
-        let mut found = self.reductions.iter().flat_map(|reduction| &reduction.points);
-        let found = found.find(|(name, _)| name == point).map(|(_, stats)| stats);
-        found.ok_or_else(|| self.missing(point, self.reduced()))
-    }
-
     /// Forgets what was recorded and reduced, and counts steps anew. What is asked for stays.
     pub fn clear(&mut self) {
-        for record in &mut self.records {
-            record.buffers.points.clear();
-        }
-        for reduction in &mut self.reductions {
-            reduction.points.clear();
-        }
+        self.values.clear();
+        self.grads.clear();
         (self.steps, self.taken) = (0, 0);
     }
-
-    fn buffers(&self) -> impl Iterator<Item = &Buffer> {
-        self.records.iter().flat_map(|record| &record.buffers.points)
-    }
-
-    fn buffer(&self, point: &str) -> Result<&Buffer> {
-        let found = self.buffers().find(|buffer| buffer.name == point);
-        found.ok_or_else(|| self.missing(point, self.recorded()))
-    }
-
-    fn missing<'t>(&self, point: &str, known: impl Iterator<Item = &'t str>) -> Error {
-        ErrorKind::NotTracked { point: point.to_string(), nearest: nearest(point, known), steps: self.taken }
-            .into()
-    }
-}
-
-/// A copy that keeps nothing else alive, neither a larger tensor that it is a part of nor what a backward
-/// pass would need.
-fn copied(tensor: &Tensor, options: &CacheOptions) -> Result<Tensor> {
-    Ok(options.apply(tensor.detach())?.force_contiguous()?)
-}
-
-/// Adds what was seen at a point to what was seen there before.
-fn merge(points: &mut Vec<(String, Stats)>, name: String, new: Stats) -> Result<()> {
-    match points.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, stats)) => *stats = stats.and(&name, &new)?,
-        None => points.push((name, new)),
-    }
-    Ok(())
 }
