@@ -171,11 +171,20 @@ impl<M: AutoHook> Hooked<M> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        self.scan_as(Mode::Scan, f)
+    }
+
+    /// Scans in a way of running.
+    pub(crate) fn scan_as<T, E, F>(&self, mode: Mode, f: F) -> Result<Scan<T>>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
         let dispatch = Dispatch::new(&tree, &requests);
         let asked = all_registered(&tree, &requests, &dispatch);
-        let finished = execute(&asked, Mode::Scan, &self.learned, || f(&self.model))?;
+        let finished = execute(&asked, mode, &self.learned, || f(&self.model))?;
         Scan::new(&tree, &dispatch, finished)
     }
 
@@ -185,12 +194,21 @@ impl<M: AutoHook> Hooked<M> {
         F: FnOnce(&mut M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
+        self.scan_as_mut(Mode::Scan, f)
+    }
+
+    /// Scans in a way of running.
+    pub(crate) fn scan_as_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<Scan<T>>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
         let dispatch = Dispatch::new(&tree, &requests);
         let (model, learned) = self.parts_mut();
         let asked = all_registered(&tree, &requests, &dispatch);
-        let finished = execute(&asked, Mode::Scan, learned, || f(model))?;
+        let finished = execute(&asked, mode, learned, || f(model))?;
         Scan::new(&tree, &dispatch, finished)
     }
 

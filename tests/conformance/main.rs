@@ -22,38 +22,6 @@ use std::sync::OnceLock;
 use build::Build;
 use generate::Workspace;
 
-/// Models of many kinds whose gradients are compared, none of which takes long.
-const DIFFERENTIATED: [&str; 28] = [
-    "llama",
-    "granite",
-    "mistral",
-    "qwen2",
-    "gemma",
-    "gemma2",
-    "phi",
-    "phi3",
-    "falcon",
-    "starcoder2",
-    "olmo",
-    "chatglm",
-    "deepseek2",
-    "mamba",
-    "lfm2",
-    "bert",
-    "distilbert",
-    "modernbert",
-    "xlm_roberta",
-    "t5",
-    "marian",
-    "clip",
-    "vit",
-    "dinov2",
-    "whisper",
-    "encodec",
-    "dac",
-    "stable_diffusion_vae",
-];
-
 /// The two copies, written once for all tests.
 fn workspace() -> &'static Workspace {
     static WORKSPACE: OnceLock<Workspace> = OnceLock::new();
@@ -100,11 +68,14 @@ fn models_compute_the_same_bits_idle_and_with_everything_cached() {
 fn gradients_are_those_of_finite_differences() {
     let (workspace, build) = (workspace(), built());
     assert!(build.errors.is_empty(), "{}", build.errors_shown());
-    let gradients =
-        gradients::Gradients::run(workspace, build, &DIFFERENTIATED).expect("the comparison runs");
+    let gradients = gradients::Gradients::run(workspace, build).expect("the comparison runs");
     println!("{gradients}");
     workspace.keep("gradients.txt", &gradients.to_string()).expect("the report can be written");
-    assert_eq!(gradients.count(), DIFFERENTIATED.len());
     let problems = gradients.problems();
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+    let (double, all) = gradients.agreeing();
+    assert!(
+        double >= 35 && all >= 65,
+        "{double} models agree in double precision, {all} in all\n{gradients}"
+    );
 }

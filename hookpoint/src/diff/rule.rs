@@ -2,7 +2,7 @@
 
 use std::any::TypeId;
 
-use candle_core::{Tensor, D};
+use candle_core::{DType, Tensor, D};
 use candle_nn::attention::{flash_attn, AttnMask};
 use candle_nn::{ops, rotary_emb};
 
@@ -205,6 +205,16 @@ type Made = Option<candle_core::Result<Option<Tensor>>>;
 
 fn some(made: candle_core::Result<Tensor>) -> Made {
     Some(made.map(Some))
+}
+
+/// What one of candle's functions would give whose kernel knows no double precision, with its gradient.
+pub(crate) fn in_double(name: &str, function: TypeId, given: &Given) -> Option<candle_core::Result<Tensor>> {
+    let x = given.tensor(0).filter(|x| x.dtype() == DType::F64 && is_candles(name, function))?;
+    Some(match name {
+        "layer_norm" => super::layer_norm(x, given.tensor(1)?, Some(given.tensor(2)?), given.number(3)?),
+        "rms_norm" => super::rms_norm(x, given.tensor(1)?, given.number(2)?),
+        _ => return None,
+    })
 }
 
 fn of_function(name: &str, given: &Given, value: &Tensor) -> Made {

@@ -5,7 +5,9 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Instant;
 
 use candle_core::{Result, Tensor};
-use hookpoint::{check_gradients, check_gradients_mut, AutoHook, GradientReport, HookDict, Hooked};
+use hookpoint::{
+    check_gradients, check_gradients_mut, AutoHook, ErrorKind, GradientReport, HookDict, Hooked,
+};
 use serde_json::{json, Value};
 
 use crate::annotated::zoo::weights::in_double_precision;
@@ -14,45 +16,75 @@ use crate::annotated::{zoo, Visit};
 /// How many points of each model are compared.
 const POINTS: usize = 10;
 
-/// Compares the wanted models; all of them, if none is named.
-pub fn compare(wanted: &[String]) -> Vec<Value> {
-    let mut differences = Differences { wanted, lines: Vec::new() };
-    zoo::visit_all(&mut differences);
-    differences.lines
+/// Compares the wanted models: all of them, if none is named, or all but those after `--without`. `tell` gets a line for each.
+pub fn compare(wanted: &[String], tell: &mut dyn FnMut(Value)) {
+    zoo::visit_all(&mut Differences { wanted, tell });
 }
 
 struct Differences<'w> {
     wanted: &'w [String],
-    lines: Vec<Value>,
+    tell: &'w mut dyn FnMut(Value),
 }
 
 impl Differences<'_> {
-    fn model(&mut self, name: &str, check: impl Fn() -> hookpoint::Result<GradientReport>) {
-        if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| wanted == name) {
+    /// `scan` says which points there are, `check` compares some.
+    fn model(
+        &mut self,
+        name: &str,
+        scan: impl FnOnce() -> hookpoint::Result<HookDict>,
+        check: impl Fn(&[String]) -> hookpoint::Result<GradientReport>,
+    ) {
+        let wanted = match self.wanted.split_first() {
+            None => true,
+            Some((first, unwanted)) if first == "--without" => !unwanted.iter().any(|other| other == name),
+            Some(_) => self.wanted.iter().any(|wanted| wanted == name),
+        };
+        if !wanted {
             return;
         }
         let start = Instant::now();
+        // In single precision, which candle has kernels for.
+        let points = catch_unwind(AssertUnwindSafe(scan)).unwrap_or_else(|_| panicked());
         let in_precision = |double: bool| {
+            let points = some_points(points.as_ref().map_err(Clone::clone)?);
             in_double_precision(double);
-            let report = catch_unwind(AssertUnwindSafe(&check));
+            let report = catch_unwind(AssertUnwindSafe(|| check(&points)));
             in_double_precision(false);
-            report.unwrap_or_else(|_| Err(hookpoint::Error::msg("it panics")))
+            report.unwrap_or_else(|_| panicked())
         };
-        let (double, report) = match in_precision(true) {
-            Ok(report) if report.passed() => (true, Ok(report)),
+        let (double, not_double, report) = match in_precision(true) {
+            Ok(report) if report.passed() => (true, String::new(), Ok(report)),
             // Its code says f32 somewhere: it fails, or is less exact than it seems.
-            _ => (false, in_precision(false)),
+            Ok(report) => (false, report.to_string(), in_precision(false)),
+            Err(error) => (false, error.to_string(), in_precision(false)),
         };
         let seconds = start.elapsed().as_secs_f64();
-        self.lines.push(match report {
+        (self.tell)(match report {
             Ok(report) => json!({
-                "gradients": name, "double": double, "points": report.points().count(),
-                "passed": report.passed(), "report": report.to_string(), "seconds": seconds,
+                "gradients": name, "double": double, "not_double": not_double, "seconds": seconds,
+                "points": report.points().count(), "passed": report.passed(), "report": report.to_string(),
                 "worst": report.points().map(|(_, off)| off).fold(0., f64::max),
             }),
-            Err(error) => json!({ "gradients": name, "error": error.to_string(), "seconds": seconds }),
+            Err(error) => json!({
+                "gradients": name, "double": false, "not_double": not_double, "seconds": seconds,
+                "error": error.to_string(), "kind": kind(&error),
+            }),
         });
     }
+}
+
+const STATE: &str = "it keeps state that cannot be cleared, and cannot be run again";
+
+fn kind(error: &hookpoint::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::GradientLost { .. } => "lost",
+        _ if error.to_string() == STATE => "state",
+        _ => "other",
+    }
+}
+
+fn panicked<T>() -> hookpoint::Result<T> {
+    Err(hookpoint::Error::msg("it panics"))
 }
 
 /// Some of the points that a run has reached, always the same ones.
@@ -74,11 +106,11 @@ impl Visit for Differences<'_> {
         make: impl Fn() -> Result<M>,
         run: impl Fn(&M) -> Result<Vec<Tensor>>,
     ) {
-        self.model(name, || {
-            let model = Hooked::new(make()?);
-            let points = some_points(&model.scan(&run)?.dict);
-            check_gradients(&model, &run, points)
-        });
+        self.model(
+            name,
+            || Ok(Hooked::new(make()?).scan(&run)?.dict),
+            |points| check_gradients(make()?, &run, points),
+        );
     }
 
     fn exclusive<M: AutoHook + 'static>(
@@ -88,13 +120,14 @@ impl Visit for Differences<'_> {
         make: impl Fn() -> Result<M>,
         run: impl Fn(&mut M) -> Result<Vec<Tensor>>,
     ) {
-        self.model(name, || {
-            if fresh {
-                return Err(hookpoint::Error::msg("it cannot be run again"));
-            }
-            let mut model = Hooked::new(make()?);
-            let points = some_points(&model.scan_mut(&run)?.dict);
-            check_gradients_mut(&mut model, &run, points)
-        });
+        let again = || match fresh {
+            true => Err(hookpoint::Error::msg(STATE)),
+            false => Ok(()),
+        };
+        self.model(
+            name,
+            || again().and_then(|()| Ok(Hooked::new(make()?).scan_mut(&run)?.dict)),
+            |points| check_gradients_mut(make()?, &run, points),
+        );
     }
 }
