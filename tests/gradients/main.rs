@@ -9,6 +9,8 @@ mod finite;
 /// The models that several modules use, and short ways to make tensors.
 mod models;
 
+/// The models of `hookpoint-models` in double precision.
+mod bundled;
 /// Every point of many models against finite differences.
 mod differences;
 /// Against candle's own backward on models with variables.

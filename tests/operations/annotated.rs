@@ -127,6 +127,10 @@ impl Any {
             "no backward" => x.apply_op1_no_bwd(&Silent),
             "detached" => x.detach().sqr(),
             "partly detached" => &x + x.detach().sqr()?,
+            "detached aside" => {
+                let largest = x.detach().argmax(D::Minus1)?;
+                (&x * 2.)?.broadcast_add(&(largest.to_dtype(x.dtype())? * 0.)?.unsqueeze(1)?)
+            }
             "written" => {
                 let buffer = self.table.copy()?;
                 buffer.slice_set(&x, 0, 0)?;
@@ -267,13 +271,29 @@ fn what_gives_no_gradient_is_named_with_its_place() {
 }
 
 #[test]
-fn a_gradient_that_is_stopped_on_purpose_is_missing_for_that_reason() {
-    let error = fails("detached");
-    assert!(error.to_string().contains("`detach` at "), "{error}");
-    // Where another way is open, what the model says is what it gets.
+fn a_gradient_that_is_stopped_on_purpose_needs_leave() {
+    for what in ["detached", "partly detached"] {
+        let error = fails(what);
+        let ErrorKind::GradientLost { operations } = error.kind() else { panic!("{what}: {error}") };
+        assert!(
+            operations[0].starts_with("`detach` at ") && operations[0].contains("annotated.rs:"),
+            "{error}"
+        );
+    }
+    // Those who know get what the model says, where another way is open.
     let (model, x) = (any("partly detached"), distinct(&[6, 4]));
-    let run = model.plan().cache_grad(":x.1").unwrap().backward(|m| m.forward(&x)?.sum_all()).unwrap();
+    let plan = model.plan().cache_grad(":x.1").unwrap().allow_barriers();
+    let run = plan.backward(|m| m.forward(&x)?.sum_all()).unwrap();
     assert_eq!(flat(&run.grads[":x.1"]), [1.; 24]);
+    let (model, x) = (any("detached"), distinct(&[6, 4]));
+    let plan = model.plan().cache_grad(":x.1").unwrap().allow_barriers();
+    let error = plan.backward(|m| m.forward(&x)?.sum_all()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoGradient { .. }), "{error}");
+    assert!(error.to_string().contains("`detach` at "), "{error}");
+    // A loss that does not depend on what was detached lacks nothing.
+    let (model, x) = (any("detached aside"), distinct(&[6, 4]));
+    let run = model.plan().cache_grad(":x.1").unwrap().backward(|m| m.forward(&x)?.sum_all()).unwrap();
+    assert_eq!(flat(&run.grads[":x.1"]), [2.; 24]);
 }
 
 #[test]

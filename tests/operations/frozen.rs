@@ -1,7 +1,7 @@
 use candle_core::{DType, Result, Tensor, Var};
-use candle_nn::{LayerNorm, Linear, Module};
-use hookpoint::diff;
+use candle_nn::{BatchNorm, Conv2d, LayerNorm, Linear, Module, ModuleT};
 use hookpoint::prelude::*;
+use hookpoint::{diff, Plan};
 
 use crate::check::CPU;
 
@@ -75,4 +75,49 @@ fn in_a_model_no_frozen_operand_is_part_of_the_graph() {
         |(_, loss), _| Ok(loss.clone()),
     );
     assert_eq!(run.unwrap().output.0, 1);
+}
+
+/// Layers whose weights are not private to candle, in the ways in which they are called.
+#[derive(AutoHook)]
+struct Image {
+    conv: Conv2d,
+    norm: BatchNorm,
+    bare: BatchNorm,
+    head: Linear,
+}
+
+#[auto_hook]
+impl Image {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = x.clone();
+        let h = x.apply(&self.conv)?.apply_t(&self.norm, false)?;
+        let h = self.bare.forward_t(&h, false)?.relu()?;
+        self.head.forward(&h.flatten_from(1)?)
+    }
+}
+
+#[test]
+fn a_batch_norm_outside_of_training_is_a_scale_without_a_gradient_of_its_own() {
+    let t = |dims: &[usize]| Tensor::randn(0f64, 1., dims, CPU).unwrap();
+    let positive = |dims: &[usize]| t(dims).sqr().unwrap().affine(1., 0.5).unwrap();
+    let model = Hooked::new(Image {
+        conv: Conv2d::new(t(&[3, 2, 2, 2]), Some(t(&[3])), Default::default()),
+        norm: BatchNorm::new(3, t(&[3]), positive(&[3]), t(&[3]), t(&[3]), 1e-3).unwrap(),
+        bare: BatchNorm::new_no_bias(3, t(&[3]), positive(&[3]), 1e-3).unwrap(),
+        head: Linear::new(t(&[2, 12]), None),
+    });
+    let x = t(&[2, 2, 3, 3]);
+    let report = hookpoint::check_gradients(&model, |m| m.forward(&x), ["**", "**:*"]).unwrap();
+    assert!(report.passed() && report.points().count() >= 12, "{report}");
+    let count = |plan: Plan<'_, Image>| {
+        let run = plan.backward_with(
+            |m| {
+                let loss = m.forward(&x)?.sum_all()?;
+                Ok::<_, candle_core::Error>((loss.backward()?.get_ids().count(), loss))
+            },
+            |(_, loss), _| Ok(loss.clone()),
+        );
+        run.unwrap().output.0
+    };
+    assert_eq!(count(model.plan().cache_grad(":x.1").unwrap()), 1, "the variable of the run and no other");
 }

@@ -12,6 +12,9 @@ mod check;
 /// Operations and layers in annotated models.
 mod annotated;
 
+/// Functions that annotated code calls.
+mod callees;
+
 /// What a frozen operand costs.
 mod frozen;
 /// The functions of `hookpoint::diff`.

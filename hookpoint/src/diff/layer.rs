@@ -1,7 +1,7 @@
 //! Candle's layers with right gradients.
 
 use candle_core::quantized::QMatMul;
-use candle_core::{DType, Module, Result, Tensor};
+use candle_core::{DType, Module, ModuleT, Result, Tensor};
 use candle_nn::{
     Activation, BatchNorm, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Dropout, Embedding, GroupNorm,
     LayerNorm, Linear, PReLU, RmsNorm, GRU, LSTM,
@@ -9,13 +9,14 @@ use candle_nn::{
 
 use super::conv::{conv_rule, conv_transpose_rule, Moves};
 use super::elementwise::{binary_rule, Binary};
+use super::node::attach;
 use super::norm::{norm_rule, Mean};
 use super::product::{linear_rule, quantized_rule};
 use crate::raw::Erased;
 
 /// What a layer gives, with the right gradient: what candle computes, bit for bit. None where the layer
 /// is not one of candle's, or where candle's own gradient is right and is all that there is.
-pub(crate) fn forward(layer: Erased<'_>, x: &Tensor) -> Option<Result<Tensor>> {
+pub(crate) fn forward(layer: Erased<'_>, x: &Tensor, train: bool) -> Option<Result<Tensor>> {
     if let Some(layer) = layer.get::<Linear>() {
         return Some(linear(layer, x));
     }
@@ -24,6 +25,9 @@ pub(crate) fn forward(layer: Erased<'_>, x: &Tensor) -> Option<Result<Tensor>> {
     }
     if let Some(layer) = layer.get::<RmsNorm>() {
         return Some(rms_norm(layer, x));
+    }
+    if let Some(layer) = layer.get::<BatchNorm>().filter(|layer| !train && is_frozen(layer)) {
+        return Some(batch_norm(layer, x));
     }
     match layer.get::<Activation>() {
         Some(Activation::Gelu) => return Some(super::gelu_erf(x)),
@@ -103,6 +107,27 @@ fn layer_norm(layer: &LayerNorm, x: &Tensor) -> Result<Tensor> {
 
 fn rms_norm(layer: &RmsNorm, x: &Tensor) -> Result<Tensor> {
     super::rms_norm(x, layer.weight(), layer.eps())
+}
+
+fn is_frozen(layer: &BatchNorm) -> bool {
+    layer.weight_and_bias().is_none_or(|(weight, bias)| !weight.track_op() && !bias.track_op())
+}
+
+/// Outside of training, every channel is scaled and shifted: dx = dy w / deviation.
+fn batch_norm(layer: &BatchNorm, x: &Tensor) -> Result<Tensor> {
+    let value = layer.forward_t(&x.detach(), false)?;
+    let deviation = (layer.running_var().detach() + layer.eps())?.sqrt()?;
+    let scale = match layer.weight_and_bias() {
+        Some((weight, _)) => weight.div(&deviation)?,
+        None => deviation.recip()?,
+    };
+    attach("batch_norm", value, [x], move |step| {
+        let mut dims = vec![1; step.grad.rank()];
+        if let Some(channels) = dims.get_mut(1) {
+            *channels = scale.elem_count();
+        }
+        Ok([Some(step.grad.broadcast_mul(&scale.reshape(dims)?)?)])
+    })
 }
 
 fn moves(padding: usize, output_padding: usize, stride: usize, dilation: usize, groups: usize) -> Moves {

@@ -152,15 +152,26 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Ok(self)
     }
 
-    /// Lets gradients end where they cannot pass: at a layer or an operation without a backward, and where the
-    /// model reads numbers out of a tensor. Without this they are an error where a gradient is wanted of what
-    /// comes before, since that gradient lacks what would have come this way.
+    /// Lets gradients end where they cannot pass: at a layer or an operation without a backward, at a `detach`
+    /// in the model, and where the model reads numbers out of a tensor. Without this they are an error where a
+    /// gradient is wanted of what comes before, since that gradient lacks what would have come this way.
     ///
-    /// A `detach` in the model needs no such leave: it says that the gradient is to end there. Only a gradient
-    /// that is lost altogether is an error then.
+    /// A model that means its `detach` so, as a straight-through estimator does, needs this leave, too: the
+    /// gradient is then what the model says, and not what finite differences say. A gradient that is lost
+    /// altogether is still an error.
     pub fn allow_barriers(mut self) -> Self {
         self.allow_barriers = true;
         self
+    }
+
+    /// Runs the model as [`backward`](Self::backward) does, without the backward pass.
+    pub(crate) fn forward_alone<T, E, F>(&self, f: F) -> Result<Run<T>>
+    where
+        F: FnOnce(&M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let (prepared, finished) = self.go(Mode::Differentiate, || f(self.hooked.model()))?;
+        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
     fn allows(&self) -> Allows {
@@ -209,6 +220,16 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
 }
 
 impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
+    /// As [`forward_alone`](Self::forward_alone), for models whose forward takes `&mut self`.
+    pub(crate) fn forward_alone_mut<T, E, F>(&mut self, f: F) -> Result<Run<T>>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        let (prepared, finished) = self.go_mut(Mode::Differentiate, f)?;
+        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+    }
+
     /// As [`backward`](Self::backward), for models whose forward takes `&mut self`.
     pub fn backward_mut<E, F>(&mut self, f: F) -> Result<GradRun<Tensor>>
     where

@@ -150,6 +150,11 @@ fn calls_with_one_tensor(method: &str, inputs: &[Erased<'_>]) -> bool {
     }
 }
 
+/// Is a layer called for training?
+fn trains(inputs: &[Erased<'_>]) -> bool {
+    inputs.iter().find_map(|input| input.get::<bool>().copied()).unwrap_or(false)
+}
+
 fn input_name(number: u32) -> String {
     match number {
         0 => "in".to_string(),
@@ -223,7 +228,7 @@ impl RunState<'_> {
             // One of candle's layers that is no part of the model.
             if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
             {
-                *done = layer::forward(module, x);
+                *done = layer::forward(module, x, trains(asked.inputs));
                 asked.made.set(done.is_some());
             }
             return CallToken::IDLE;
@@ -346,9 +351,11 @@ impl RunState<'_> {
         let Some(input) = new_input.or_else(|| first.cloned().filter(|_| anew)) else {
             return Ok(call.into());
         };
-        let train = inputs.iter().find_map(|input| input.get::<bool>().copied()).unwrap_or(false);
+        let train = trains(inputs);
         let made = match receiver.module(module).filter(|_| anew) {
-            Some(layer) => self.differentiable(node, layer, &input, &|x| receiver.call(module, x, train))?,
+            Some(layer) => {
+                self.differentiable(node, layer, (&input, train), &|x| receiver.call(module, x, train))?
+            }
             None => receiver.call(module, &input, train),
         };
         let Some(mut result) = made else {

@@ -126,6 +126,8 @@ pub(crate) enum Mode {
     Scan,
     /// To the end, recording what a backward pass needs.
     Differentiate,
+    /// To the end, computing as `Differentiate` does and noting what `Scan` notes.
+    Rehearse,
 }
 
 /// Identifies a point within a run without naming it.
@@ -279,7 +281,7 @@ impl<'p> RunState<'p> {
             unknown: RefCell::default(),
             goals: RefCell::new(match mode {
                 Mode::UntilCollected => dispatch.goals(),
-                Mode::Whole | Mode::Scan | Mode::Differentiate => Goals::default(),
+                Mode::Whole | Mode::Scan | Mode::Differentiate | Mode::Rehearse => Goals::default(),
             }),
             step: RefCell::default(),
             lessons: RefCell::default(),
@@ -372,11 +374,11 @@ impl<'p> RunState<'p> {
 
     /// Is there to be a backward pass? Then nothing may hinder a gradient without saying so.
     pub fn differentiates(&self) -> bool {
-        self.mode == Mode::Differentiate
+        matches!(self.mode, Mode::Differentiate | Mode::Rehearse)
     }
 
     fn scans(&self) -> bool {
-        self.mode == Mode::Scan
+        matches!(self.mode, Mode::Scan | Mode::Rehearse)
     }
 }
 

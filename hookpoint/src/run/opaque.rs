@@ -23,10 +23,10 @@ impl RunState<'_> {
         &self,
         node: NodeId,
         module: Erased<'_>,
-        input: &Tensor,
+        (input, train): (&Tensor, bool),
         forward: Forward<'_>,
     ) -> Result<Option<Candle<Tensor>>> {
-        if let Some(result) = layer::forward(module, input) {
+        if let Some(result) = layer::forward(module, input, train) {
             return Ok(Some(result));
         }
         if layer::is_right(module) || !self.wants_gradient_of(input) {

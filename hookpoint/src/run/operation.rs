@@ -11,7 +11,7 @@ use candle_core::{Tensor, D};
 use candle_nn::attention::AttnMask;
 
 use super::RunState;
-use crate::diff::{rule, tail_rule, Given, Operand};
+use crate::diff::{in_double, rule, tail_rule, Given, Operand};
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::NodeId;
@@ -137,7 +137,7 @@ const CONSTANT: [&str; 4] = ["zeros_like", "ones_like", "rand_like", "randn_like
 /// not what it remembers.
 const SELECTS: [&str; 1] = ["states_to_tensor"];
 
-/// Methods that take numbers out of the graph. The first says that this is meant.
+/// Methods that take numbers out of the graph. Of the first, the result can be watched.
 const STOPS: [&str; 6] = ["detach", "to_vec0", "to_vec1", "to_vec2", "to_vec3", "to_scalar"];
 
 /// Methods that write into a tensor, of which candle knows no gradient.
@@ -191,6 +191,13 @@ impl RunState<'_> {
     fn differentiated_or_fail(&self, operation: &Operation, mut result: ErasedMut<'_>) -> Result<()> {
         let given = operation.given.borrow();
         let name = operation.site.name;
+        if let Some(Err(_)) = result.get_mut::<candle_core::Result<Tensor>>() {
+            let made = operation.function.get().and_then(|function| in_double(name, function, &given));
+            if let (Some(value), Some(made)) = (result.get_mut::<candle_core::Result<Tensor>>(), made) {
+                *value = made;
+                return Ok(());
+            }
+        }
         // What is called on something that could not be seen may be wrong all the same.
         let unseen = operation.site.kind == OpKind::Method && !given.has(0) && rule::is_wrong(name);
         // What a cache gives may have a gradient from before.
@@ -199,7 +206,7 @@ impl RunState<'_> {
             return Ok(());
         }
         if STOPS.contains(&name) || IN_PLACE.contains(&name) {
-            return self.leaves_the_graph(operation, &given);
+            return self.leaves_the_graph(operation, &given, result);
         }
         if let Some(Ok(value)) = result.get_mut::<candle_core::Result<Tensor>>() {
             match rule(operation.site.kind, name, operation.function.get(), &given, value)? {
@@ -221,15 +228,19 @@ impl RunState<'_> {
         self.check_passes(operation, &given, result)
     }
 
-    /// The model reads numbers, or writes them somewhere.
-    fn leaves_the_graph(&self, operation: &Operation, given: &Given) -> Result<()> {
+    /// The model reads numbers, or writes them somewhere, or lets go of their gradient.
+    fn leaves_the_graph(&self, operation: &Operation, given: &Given, result: ErasedMut<'_>) -> Result<()> {
+        if operation.site.name == "detach" {
+            // Should a gradient come to what is detached, it lacks a part upstream, though the model means it so.
+            return self.stop(&operation.described(), given, result);
+        }
         if IN_PLACE.contains(&operation.site.name) && given.tracked().any(|t| self.wants_gradient_of(t)) {
             let operations = vec![operation.described()];
             return Err(crate::error::ErrorKind::GradientLost { operations }.into());
         }
         self.note_lost(operation.described());
         // Numbers may come back, and nobody can follow them.
-        if operation.site.name != "detach" && given.tracked().any(|tensor| self.wants_gradient_of(tensor)) {
+        if given.tracked().any(|tensor| self.wants_gradient_of(tensor)) {
             self.gradients
                 .note_read(format!("{}, which takes numbers out of the graph", operation.described()));
         }

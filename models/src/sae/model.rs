@@ -200,7 +200,7 @@ impl Sae {
                     true => pre.broadcast_mul(&self.decoder_norms()?)?,
                     false => pre.clone(),
                 };
-                let mask = top_k_mask(&pre, k)?;
+                let mask = top_k_mask(&pre, k)?.to_dtype(pre.dtype())?;
                 pre * mask
             }
             (Architecture::JumpRelu, Some(threshold)) => {
@@ -226,7 +226,7 @@ impl Sae {
     /// `clean` is what `forward` gives without hooks. [`Splice`](super::Splice) takes care of that.
     pub fn forward_with_error(&self, x: &Tensor, clean: &Tensor) -> Result<Tensor> {
         let sae_output = self.forward(x)?;
-        let sae_error = (x.to_dtype(clean.dtype())? - clean.detach())?;
+        let sae_error = (x.to_dtype(clean.dtype())? - clean)?;
         sae_output + sae_error
     }
 }
@@ -251,16 +251,16 @@ impl Module for Sae {
 fn top_k_mask(pre: &Tensor, k: usize) -> Result<Tensor> {
     let width = pre.dim(D::Minus1)?;
     let numbers: Vec<f32> = pre.detach().to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
-    let mut mask = vec![0f32; numbers.len()];
+    let mut mask = vec![0u8; numbers.len()];
     let mut kept = Vec::new();
     for (row, mask) in numbers.chunks(width.max(1)).zip(mask.chunks_mut(width.max(1))) {
         positive_top_k(row, k, &mut kept, |place| {
             if let Some(place) = mask.get_mut(place) {
-                *place = 1.;
+                *place = 1;
             }
         });
     }
-    Tensor::from_vec(mask, pre.shape(), &Device::Cpu)?.to_device(pre.device())?.to_dtype(pre.dtype())
+    Tensor::from_vec(mask, pre.shape(), &Device::Cpu)?.to_device(pre.device())
 }
 
 bundle! {

@@ -75,7 +75,7 @@ impl<'a> Splice<'a> {
                 false => edits.run(|sae| sae.forward(&x))?,
                 true => {
                     // Outside of the plan, so no edit sees it.
-                    let clean = sae.forward(&x)?;
+                    let clean = sae.forward(&x)?.detach();
                     edits.run(|sae| sae.forward_with_error(&x, &clean))?
                 }
             };
