@@ -205,6 +205,7 @@ impl Attention {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
+            mutates: false,
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -270,6 +271,6 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Attention > ()), type_name : "Attention", methods : &
         [::hookpoint::__private::MethodInfo { name : "forward", args : & ["x"], values :
-        & [], file : ::core::file!(), line : ::core::line!(), }], }
+        & [], file : ::core::file!(), line : ::core::line!(), mutates : false, }], }
     }
 };
