@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use crate::error::{Error, Result};
 
 /// How many of the recorded values are kept, and what happens to the others. What is dropped is counted:
-/// [`Tracker::dropped`](super::Tracker::dropped).
+/// [`Tracked::dropped`](super::Tracked::dropped).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Keep {

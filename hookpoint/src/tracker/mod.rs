@@ -29,7 +29,7 @@ use tracked::{Record, Reduction, Side, Step};
 /// Each [`run`](Self::run) is a step. What a step gives is taken over when it has ended well: a run that
 /// fails leaves the tracker as it was. Inputs are points like others: `path:in`. Batches may differ in size.
 ///
-/// * [`record`](Self::record) keeps tensors, as many as [`Keep`] says; [`gather`](Self::gather) joins
+/// * [`record`](Self::record) keeps tensors, as many as [`Keep`] says; [`gather`](Tracked::gather) joins
 ///   them along the batch.
 /// * [`reduce`](Self::reduce) keeps count, mean, variance, least and greatest, and no tensor.
 /// * [`every`](Self::every) takes only every k-th step; in the others the model runs as usual.

@@ -67,7 +67,7 @@ impl Tracked {
         Ok(self.buffer(point)?.values.iter().map(|kept| (kept.step, &kept.tensor)))
     }
 
-    /// How many values of a point were dropped, as [`Keep`] says.
+    /// How many values of a point were dropped, as [`Keep`](super::Keep) says.
     pub fn dropped(&self, point: &str) -> Result<usize> {
         Ok(self.buffer(point)?.dropped)
     }
