@@ -121,6 +121,9 @@ impl TrainOptions {
 
     /// The cost of features at a step, from 0.
     pub fn sparsity_at(&self, step: u64) -> f64 {
-        self.sparsity * (step as f64 / self.sparsity_warm_up.max(1) as f64).min(1.)
+        match self.sparsity_warm_up {
+            0 => self.sparsity,
+            rising => self.sparsity * (step as f64 / rising as f64).min(1.),
+        }
     }
 }
