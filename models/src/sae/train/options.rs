@@ -120,6 +120,15 @@ impl TrainOptions {
     }
 
     /// The cost of features at a step, from 0.
+    ///
+    /// ```
+    /// use hookpoint_models::sae::{Architecture, TrainOptions};
+    ///
+    /// let at_once = TrainOptions { sparsity: 2., sparsity_warm_up: 0, ..TrainOptions::new(Architecture::Relu, 9) };
+    /// assert_eq!((at_once.sparsity_at(0), at_once.sparsity_at(9)), (2., 2.));
+    /// let rising = TrainOptions { sparsity_warm_up: 4, ..at_once };
+    /// assert_eq!((rising.sparsity_at(0), rising.sparsity_at(1), rising.sparsity_at(9)), (0., 0.5, 2.));
+    /// ```
     pub fn sparsity_at(&self, step: u64) -> f64 {
         match self.sparsity_warm_up {
             0 => self.sparsity,
