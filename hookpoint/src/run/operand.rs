@@ -69,7 +69,7 @@ fn bound_cold(method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) {
     });
 }
 
-/// What is watched of an operation that is about to be done. Mostly one parameter: [`Self::ONE`], its
+/// What is watched of an operation that is about to be done. Mostly one parameter: `ONE`, its
 /// node, and how often it was used before. Else which of the uses that the run keeps a list of, from where
 /// on (the upper half) and how many (the lower).
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@
 //! In each cell one part is changed, the model goes on from there, and a metric says what became of it.
 //!
 //! * [`Sweep::patch`] puts what a clean input gives into runs with a corrupted one: activation patching.
-//! * [`Sweep::edit`] does anything that a hook can do: [`ablate`](crate::ablate) has zeros, means, other
+//! * [`Sweep::edit`] does anything that a hook can do: [`ablate`] has zeros, means, other
 //!   inputs, factors and sums, a [`SteeringVector`](crate::SteeringVector) has a direction; or a closure.
 //!
 //! ```
