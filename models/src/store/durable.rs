@@ -49,7 +49,16 @@ fn sync_folder(folder: &Path) -> Result<()> {
 /// that happens.
 #[must_use = "the folder is locked for as long as this lives"]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    /// Closing the file would do, but for a process that another thread is just starting: until it has begun, it
+    /// holds all files of this one.
+    fn drop(&mut self) {
+        // What cannot be given back now is given back when the file is closed.
+        let _ = fs4::FileExt::unlock(&self.file);
+    }
 }
 
 impl Lock {
@@ -58,7 +67,7 @@ impl Lock {
         let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         let file = opened.map_err(|source| io(&path, source))?;
         match fs4::FileExt::try_lock(&file) {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(fs4::TryLockError::WouldBlock) => Err(Error::msg(format!(
                 "{}: somebody else is recording here\n  wait until that has ended, or choose another folder",
                 folder.display()
