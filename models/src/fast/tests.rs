@@ -1,5 +1,7 @@
 //! Against candle's own operations, at sizes where tiles and vectors are not full.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use candle_core::{DType, Device, Module, Result, Tensor, Var, D};
 
 use super::{attention, attention_scores, gelu, layer_norm, linear, softmax, weighted_sum};
@@ -217,9 +219,9 @@ fn gradients_are_those_of_the_composed_forms() -> Result<()> {
         |args| linear(&args[0], &args[1], Some(&args[2])),
         |args| args[0].broadcast_matmul(&args[1].t()?)?.broadcast_add(&args[2]),
     )?;
-    same_gradients(&[x.clone()], |args| gelu(&args[0]), |args| hookpoint::diff::gelu(&args[0]))?;
+    same_gradients(std::slice::from_ref(&x), |args| gelu(&args[0]), |args| hookpoint::diff::gelu(&args[0]))?;
     same_gradients(
-        &[x.clone()],
+        std::slice::from_ref(&x),
         |args| softmax(&args[0]),
         |args| candle_nn::ops::softmax(&args[0], D::Minus1),
     )?;
