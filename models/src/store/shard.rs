@@ -11,7 +11,7 @@ use candle_core::DType;
 use hookpoint::{Error, Result};
 use safetensors::{Dtype, View};
 
-use super::durable::{create, hash, io};
+use super::durable::{create_with, hash, io};
 use super::manifest::{Manifest, PointInfo, ShardInfo};
 use super::rows::Batch;
 use crate::weights::header;
@@ -57,12 +57,12 @@ impl Filling {
             (point.name.as_str(), Column { dtype: stored(dtype), shape, data })
         });
         let about = HashMap::from([("hookpoint.first_row".to_string(), manifest.rows.to_string())]);
-        let (bytes, blake3) = create(&folder.join(&file), |unfinished| {
-            safetensors::serialize_to_file(tensors, Some(about), unfinished)
-                .map_err(|error| io(unfinished, std::io::Error::other(error)))?;
-            let length = std::fs::metadata(unfinished).map_err(|source| io(unfinished, source))?.len();
-            Ok((length, hash(unfinished)?))
-        })?;
+        let path = folder.join(&file);
+        // Not `serialize_to_file`, which has an unfinished file of its own, that a killed process would leave here.
+        let whole = safetensors::serialize(tensors, Some(about))
+            .map_err(|error| io(&path, std::io::Error::other(error)))?;
+        create_with(&path, &whole)?;
+        let (bytes, blake3) = (whole.len() as u64, blake3::hash(&whole).to_hex().to_string());
         Ok(ShardInfo { file, rows: self.rows, batches: self.batches, bytes, blake3, prompts })
     }
 }
