@@ -60,8 +60,8 @@ def write(rows, costs, folder):
         written.append(folder / "ratios.svg")
         written[-1].write_text(ratios(rows))
     if costs:
-        parts = curve(costs["layers"], 70, "layer that is patched", "16 cells in one layer, 64 tokens")
-        parts += curve(costs["cells"], 470, "cells", "cells in layer 6, 64 tokens")
+        parts = curve(costs["layers"], 70, "layer that is patched", "16 cells in one layer, 16 tokens")
+        parts += curve(costs["cells"], 470, "cells", "cells in layer 6, 16 tokens")
         written.append(folder / "sweeps.svg")
         written[-1].write_text(svg(800, 300, parts))
     return written
