@@ -240,7 +240,7 @@ impl<M: AutoHook> Hooked<M> {
     }
 
     /// Runs the model and takes note of its calls.
-    pub(crate) fn note<T, E: Into<BoxedError>>(
+    fn note<T, E: Into<BoxedError>>(
         &self,
         mode: Mode,
         keeps: bool,

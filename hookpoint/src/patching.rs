@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use candle_core::{Device, Tensor};
+
 use crate::cache::Activations;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooked::Hooked;
 use crate::plan::BoxedError;
 use crate::select::IntoPatterns;
+use crate::sweep::{Batch, Sweep, SweepCell};
 use crate::tree::AutoHook;
 
 /// What single activations of a clean input do in a run with a corrupted one.
@@ -14,6 +17,9 @@ use crate::tree::AutoHook;
 /// Every point that the patterns select is patched in a run of its own. With `*` in an index every element
 /// is: `blocks.*:resid_pre[:, *]` patches each position of each block, `blocks.*.attn:z[:, :, *]` each head.
 /// A point that is reached several times is patched call by call, as `point#0`, `point#1` and so on.
+///
+/// This is a [`Sweep`] for a measure that runs the model by itself, so each patch has a run of its own. Where running
+/// and measuring can be told apart, [`Sweep::patch`] lays them side by side.
 ///
 /// ```
 #[doc = include_str!("two_layers.txt")]
@@ -68,15 +74,21 @@ impl Patching {
         E: Into<BoxedError>,
     {
         let (clean, cache) = model.run_with_cache(patterns, |m| measure(m, clean))?;
-        let (before, recording) = model.record(|m| measure(m, corrupted))?;
-        let mut effects = Vec::with_capacity(cache.len());
+        let mut sets: Vec<(String, Vec<(String, Tensor)>)> = Vec::with_capacity(cache.len());
         cache.each_activation(&mut |point, tensor| {
-            let plan = model.plan().patch(point, tensor)?.replay(&recording)?;
-            let value = plan.run(|m| measure(m, corrupted))?.output;
-            effects.push(Effect { point: point.to_string(), value });
+            sets.push((point.to_string(), vec![(point.to_string(), tensor.clone())]));
             Ok(())
         })?;
-        Ok(Self { clean, corrupted: before, effects })
+        let points: Vec<String> = sets.iter().map(|(point, _)| point.clone()).collect();
+        let run = |m: &M, Alone(input): &Alone<'_, X>| -> Result<Tensor> {
+            let value = measure(m, input).map_err(|error| Error::from_boxed(error.into()))?;
+            Ok(Tensor::new(value, &Device::Cpu)?)
+        };
+        let sweep = Sweep::sets(model, sets)?.one_by_one();
+        let found = sweep.measure(&Alone(corrupted), run, |value| value.to_scalar::<f64>())?;
+        let effect = |(point, cell): (String, SweepCell<'_>)| Effect { point, value: cell.value };
+        let effects = points.into_iter().zip(found.cells()).map(effect).collect();
+        Ok(Self { clean, corrupted: found.baseline, effects })
     }
 
     /// How much of the difference between the inputs a patch makes up for: 0 as corrupted, 1 as clean.
@@ -111,6 +123,15 @@ impl Patching {
     fn share(&self, effect: &Effect) -> Option<f64> {
         let share = (effect.value - self.corrupted) / (self.clean - self.corrupted);
         share.is_finite().then_some(share)
+    }
+}
+
+/// An input that stays as it is.
+struct Alone<'x, X: ?Sized>(&'x X);
+
+impl<X: ?Sized> Batch for Alone<'_, X> {
+    fn repeat(&self, _: usize) -> Result<Self> {
+        Err(Error::msg("this input has no rows to repeat\n  sweep with `.one_by_one()`"))
     }
 }
 

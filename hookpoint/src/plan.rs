@@ -24,8 +24,8 @@ use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, NodeId, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
-use finish::{collected, finished_run};
-pub(crate) use finish::{execute, execute_noting, Asked};
+use finish::{collected, execute_with, finished_run, taped};
+pub(crate) use finish::{execute, execute_noting, Asked, Keeps, Taped, Way};
 pub(crate) use recent::Recent;
 
 /// Any error that converts: candle's, anyhow's, our own.
@@ -335,21 +335,23 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        Ok(self.collect_counting(f)?.0)
+        check_wants_no_gradient(&self.requests, "collect")?;
+        check_collects(&self.requests)?;
+        let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
+        collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
     }
 
-    /// As [`collect`](Self::collect), and how many calls were [answered](Self::replay).
-    pub(crate) fn collect_counting<T, E, F>(&self, f: F) -> Result<(ActivationCache, usize)>
+    /// Runs the plan in one of the ways of a sweep.
+    pub(crate) fn run_taped<T, E, F>(&self, way: Way, f: F) -> Result<Taped<T>>
     where
         F: FnOnce(&M) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        check_wants_no_gradient(&self.requests, "collect")?;
-        check_collects(&self.requests)?;
-        let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        let replayed = finished.1.replayed.len();
+        let prepared = self.prepared()?;
         let asked = prepared.asked(&self.tree, &self.requests);
-        Ok((collected(&asked, self.allow_unfired, finished)?, replayed))
+        let model = self.hooked.model();
+        let finished = execute_with(&asked, way.mode, self.hooked.learned(), way.tape(&asked), || f(model))?;
+        taped(&asked, self.allow_unfired, finished)
     }
 
     /// The plan's requests behind the hooks that are registered and active now.
@@ -411,6 +413,20 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         check_collects(&self.requests)?;
         let (prepared, finished) = self.go_mut(Mode::UntilCollected, f)?;
         collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+    }
+
+    /// As [`run_taped`](Self::run_taped), for models whose forward takes `&mut self`.
+    pub(crate) fn run_taped_mut<T, E, F>(&mut self, way: Way, f: F) -> Result<Taped<T>>
+    where
+        F: FnOnce(&mut M) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        self.follow_model()?;
+        let prepared = self.prepared()?;
+        let asked = prepared.asked(&self.tree, &self.requests);
+        let (model, learned) = self.hooked.parts_mut();
+        let finished = execute_with(&asked, way.mode, learned, way.tape(&asked), || f(model))?;
+        taped(&asked, self.allow_unfired, finished)
     }
 
     fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<Ran<'a, T>>

@@ -10,9 +10,12 @@
 //! 2. [`Receiver`] finds the module behind a receiver expression: `m`, `&m`, `Box<M>`, a guard.
 //! 3. [`Scope`] keeps the current run of a thread, and its current backward pass, which borrow from the
 //!    caller's stack.
+//!
+//! Besides, [`CountingAllocator`] hands every request on to another allocator.
 
 #![allow(unsafe_code)]
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::any::TypeId;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -20,6 +23,7 @@ use std::ptr;
 
 use candle_core::{Tensor, Var};
 
+use crate::memory::{given_back, taken};
 use crate::run::{BackwardPass, RunState};
 use crate::value::{AnyValue, DynamicOps};
 
@@ -730,6 +734,61 @@ pub(crate) fn current<T>(f: impl FnOnce(&RunState<'_>) -> T) -> Option<T> {
     // SAFETY: a pointer is current only inside `with_run`, which borrows the state for that time;
     // the reference cannot leave `f`, because its lifetime is unknown to it.
     Some(f(unsafe { &*pointer.cast::<RunState<'_>>() }))
+}
+
+// ---------------------------------------------------------------------------------------------
+// 4. An allocator that counts
+// ---------------------------------------------------------------------------------------------
+
+/// An allocator that counts what another one hands out, for [`hookpoint::memory`](crate::memory).
+///
+/// It costs two additions that all threads share for every allocation: nothing beside the tensors of a model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountingAllocator<A>(A);
+
+impl<A> CountingAllocator<A> {
+    /// Counts what this allocator hands out: `std::alloc::System`, or one of another crate.
+    pub const fn new(allocator: A) -> Self {
+        Self(allocator)
+    }
+}
+
+// SAFETY: every request is handed on as it is, and every answer handed back as it is, so what holds of the
+// inner allocator holds of this one. Counting allocates nothing and does not panic: it adds to atomics.
+unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let pointer = unsafe { self.0.alloc(layout) };
+        if !pointer.is_null() {
+            taken(layout.size());
+        }
+        pointer
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        let pointer = unsafe { self.0.alloc_zeroed(layout) };
+        if !pointer.is_null() {
+            taken(layout.size());
+        }
+        pointer
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise; the pointer came from the inner allocator.
+        unsafe { self.0.dealloc(pointer, layout) };
+        given_back(layout.size());
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise; the pointer came from the inner allocator.
+        let moved = unsafe { self.0.realloc(pointer, layout, size) };
+        if !moved.is_null() {
+            taken(size);
+            given_back(layout.size());
+        }
+        moved
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! answered with what it gave before. Calls that are not answered are made, whatever they are: so code
 //! between modules, and modules with side effects, always run.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Tensor;
@@ -123,18 +124,7 @@ impl Recording {
 
     /// The points that a pattern selects, in the order in which they were first reached.
     pub(crate) fn reached(&self, pattern: &Pattern) -> Vec<Reached> {
-        let tree = &self.inner.tree;
-        let reached = self.inner.points.iter().filter_map(|point| {
-            if !pattern.matches_path(tree.segments(point.key.node)) {
-                return None;
-            }
-            let value = named_by(pattern, point)?;
-            let name = point_name(tree.segments(point.key.node), value);
-            Some(Reached { name, visits: point.visits.clone() })
-        });
-        let mut reached: Vec<Reached> = reached.collect();
-        reached.sort_by_key(|point| point.visits.first().map(|(time, _)| *time));
-        reached
+        reached(&self.inner.tree, &self.inner.points, pattern)
     }
 
     /// When the last of everything happened.
@@ -145,8 +135,37 @@ impl Recording {
 
     /// Bytes of everything that points showed, added up: more than one run ever needs at once.
     pub(crate) fn bytes_seen(&self) -> usize {
-        let size = |(_, dims): &(u32, Vec<usize>)| dims.iter().product::<usize>() * 4;
+        // Points are known by shape alone; most have the type of what modules give.
+        let kept = self.inner.calls.iter().filter_map(|call| call.value.as_ref());
+        let wide = kept.map(|value| value.dtype().size_in_bytes()).max().unwrap_or(4);
+        let size = |(_, dims): &(u32, Vec<usize>)| dims.iter().product::<usize>() * wide;
         self.inner.points.iter().flat_map(|point| &point.visits).map(size).sum()
+    }
+
+    /// Bytes of what it keeps.
+    pub(crate) fn bytes_kept(&self) -> usize {
+        self.inner.calls.iter().filter_map(|call| call.value.as_ref()).map(bytes).sum()
+    }
+
+    /// Bytes of the answers that runs get which are changed at these times, and which are repeated for every
+    /// copy of the input: each answer once, since it is kept for the next run.
+    pub(crate) fn bytes_repeated(&self, times: &[u32]) -> usize {
+        let (mut times, mut repeated) = (times.to_vec(), FastMap::default());
+        times.dedup();
+        for time in times {
+            let mut until = 0;
+            for (at, call) in self.inner.calls.iter().enumerate() {
+                let Some(value) = call.value.as_ref().filter(|_| call.time.0 > until && call.time.1 < time)
+                else {
+                    continue;
+                };
+                until = call.time.1;
+                if call.rows != Rows::Same {
+                    repeated.insert(at, bytes(value));
+                }
+            }
+        }
+        repeated.into_values().sum()
     }
 
     /// Which calls need not be made by a run with these requests, where the input is repeated so often.
@@ -224,13 +243,15 @@ impl Recording {
                  record it again"
             ))
         })?;
-        let is_own = |kind: Kind, name: &str| {
-            let mut nodes = (0..own.nodes.len() as NodeId)
-                .filter(|id| own.node(*id).is_some_and(|node| node.kind == kind));
-            nodes.find(|id| &*own.name(*id) == name)
+        let mut by_name: HashMap<_, Vec<(Kind, NodeId)>> = HashMap::new();
+        for (id, node) in own.nodes.iter().enumerate() {
+            by_name.entry(own.name(id as NodeId)).or_default().push((node.kind, id as NodeId));
+        }
+        let is_own = |(id, kind): (usize, Kind)| {
+            let named = by_name.get(&tree.name(id as NodeId))?;
+            named.iter().find(|(other, _)| *other == kind).map(|(_, id)| *id)
         };
-        let nodes = tree.nodes.iter().enumerate();
-        Ok(nodes.map(|(id, node)| is_own(node.kind, &tree.name(id as NodeId))).collect())
+        Ok(tree.nodes.iter().map(|node| node.kind).enumerate().map(is_own).collect())
     }
 }
 
@@ -241,6 +262,21 @@ impl std::fmt::Debug for Recording {
     }
 }
 
+/// The points that a pattern selects of those that a run has reached, in the order in which they first were.
+pub(crate) fn reached(tree: &Tree, points: &[LoggedPoint], pattern: &Pattern) -> Vec<Reached> {
+    let reached = points.iter().filter_map(|point| {
+        if !pattern.matches_path(tree.segments(point.key.node)) {
+            return None;
+        }
+        let value = named_by(pattern, point)?;
+        let name = point_name(tree.segments(point.key.node), value);
+        Some(Reached { name, visits: point.visits.clone() })
+    });
+    let mut reached: Vec<Reached> = reached.collect();
+    reached.sort_by_key(|point| point.visits.first().map(|(time, _)| *time));
+    reached
+}
+
 /// By which of its names a pattern selects the value, if it does.
 fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
     // A binding that is called `out` is not the output.
@@ -248,6 +284,10 @@ fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
         return None;
     }
     point.names.iter().map(String::as_str).find(|name| pattern.matches_value(name))
+}
+
+fn bytes(tensor: &Tensor) -> usize {
+    tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
 fn is_doubled(one: &[usize], two: &[usize]) -> bool {

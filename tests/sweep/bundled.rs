@@ -3,8 +3,9 @@ use hookpoint::prelude::*;
 use hookpoint::Sweep;
 use hookpoint_models::bert::{self, Bert};
 use hookpoint_models::gpt2::{self, Gpt2, Past};
+use hookpoint_models::lens::Target;
 use hookpoint_models::llama::{self, Llama};
-use hookpoint_models::sweeps::{self, Cells, Part};
+use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
 
 use crate::models::{bits, Test};
 
@@ -18,7 +19,6 @@ fn check<M: AutoHook>(
     model: &Hooked<M>,
     patterns: &[&str],
     run: impl Fn(&M, &Tensor) -> candle_core::Result<Tensor>,
-    before: impl Fn(usize) -> String,
 ) -> Test {
     let clean = Tensor::new(&[[1u32, 7, 3, 9, 2], [2, 4, 4, 0, 6]], &Device::Cpu)?;
     let corrupted = Tensor::new(&[[1u32, 5, 3, 9, 2], [2, 4, 1, 0, 6]], &Device::Cpu)?;
@@ -38,36 +38,38 @@ fn check<M: AutoHook>(
         assert!(batched.work.forwards <= exact.work.forwards);
     }
     let (_, recording) = model.record(|m| run(m, &corrupted))?;
-    let point = format!("{}:resid_mid", before(1));
-    let plan = model.plan().hook(point, |_, x| Ok(Some((x * 2.)?)))?.replay(&recording)?;
+    let plan = model.plan().hook("blocks.1:resid_mid", |_, x| Ok(Some((x * 2.)?)))?.replay(&recording)?;
     let run = plan.run(|m| run(m, &corrupted))?;
-    assert!(run.replayed().any(|name| name == before(0)), "{:?}", run.replayed().collect::<Vec<_>>());
+    assert!(run.replayed().any(|name| name == "blocks.0"), "{:?}", run.replayed().collect::<Vec<_>>());
     Ok(())
 }
 
-#[test]
-fn gpt2_is_what_plans_give() -> Test {
+/// What every transformer has.
+const COMMON: [&str; 3] = ["blocks.*:resid_pre[:, *]", "blocks.*.attn:z[:, :, *]", "blocks.*.mlp[:, *]"];
+
+fn small_gpt2(layers: usize) -> anyhow::Result<Hooked<Gpt2>> {
     let config = gpt2::Config {
         vocab_size: 20,
         n_positions: 8,
         n_embd: 12,
         n_head: 3,
-        n_layer: 3,
+        n_layer: layers,
         ..gpt2::Config::default()
     };
-    let model = Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?);
-    let patterns = [
-        "blocks.*:resid_pre[:, *]",
+    Ok(Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?))
+}
+
+#[test]
+fn gpt2_is_what_plans_give() -> Test {
+    let others = [
         "blocks.*:resid_mid[:, *]",
-        "blocks.*.attn:z[:, :, *]",
         "blocks.*.attn:{q,k,v}[:, :, *]",
         "blocks.*.attn:pattern[:, *]",
         "blocks.*.attn",
-        "blocks.*.mlp[:, *]",
         "blocks.*.attn:result[:, :, *]",
         "embed[:, *]",
     ];
-    check(&model, &patterns, |m, ids| m.forward(ids), |layer| format!("blocks.{layer}"))
+    check(&small_gpt2(3)?, &[&COMMON[..], &others].concat(), |m, ids| m.forward(ids))
 }
 
 #[test]
@@ -75,10 +77,8 @@ fn llama_is_what_plans_give() -> Test {
     let text = r#"{"architectures":["LlamaForCausalLM"],"model_type":"llama","vocab_size":20,"hidden_size":12,
         "intermediate_size":16,"num_hidden_layers":3,"num_attention_heads":2,"num_key_value_heads":1,
         "max_position_embeddings":16,"rms_norm_eps":1e-5,"hidden_act":"silu"}"#;
-    let config = llama::Config::from_json(text)?;
-    let model = Hooked::new(Llama::random(&config, 1, &Device::Cpu)?);
-    let patterns = ["blocks.*:resid_pre[:, *]", "blocks.*.attn:z[:, :, *]", "blocks.*.mlp[:, *]"];
-    check(&model, &patterns, |m, ids| m.forward(ids), |layer| format!("blocks.{layer}"))
+    let model = Llama::random(&llama::Config::from_json(text)?, 1, &Device::Cpu)?;
+    check(&Hooked::new(model), &COMMON, |m, ids| m.forward(ids))
 }
 
 #[test]
@@ -92,22 +92,12 @@ fn bert_is_what_plans_give() -> Test {
         max_position_embeddings: 8,
         ..bert::Config::default()
     };
-    let model = Hooked::new(Bert::random(&config, 1, &Device::Cpu)?);
-    let patterns = ["blocks.*:resid_pre[:, *]", "blocks.*.attn:z[:, :, *]", "blocks.*.mlp[:, *]"];
-    check(&model, &patterns, |m, ids| m.forward(ids), |layer| format!("blocks.{layer}"))
+    check(&Hooked::new(Bert::random(&config, 1, &Device::Cpu)?), &COMMON, |m, ids| m.forward(ids))
 }
 
 #[test]
 fn blocks_that_fill_a_cache_of_keys_and_values_run() -> Test {
-    let config = gpt2::Config {
-        vocab_size: 20,
-        n_positions: 8,
-        n_embd: 12,
-        n_head: 3,
-        n_layer: 3,
-        ..gpt2::Config::default()
-    };
-    let model = Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?);
+    let model = small_gpt2(3)?;
     let ids = Tensor::new(&[[1u32, 7, 3, 9, 2]], &Device::Cpu)?;
     // Two positions, then three with what the first two have left.
     let run = |m: &Gpt2| {
@@ -133,17 +123,10 @@ fn blocks_that_fill_a_cache_of_keys_and_values_run() -> Test {
 
 #[test]
 fn ready_made_sweeps_have_the_axes_they_name() -> Test {
-    let config = gpt2::Config {
-        vocab_size: 20,
-        n_positions: 8,
-        n_embd: 12,
-        n_head: 3,
-        n_layer: 2,
-        ..gpt2::Config::default()
-    };
-    let model = Hooked::new(Gpt2::random(&config, 1, &Device::Cpu)?);
+    let model = small_gpt2(2)?;
     let clean = Tensor::new(&[[1u32, 7, 3, 9, 2]], &Device::Cpu)?;
     let corrupted = Tensor::new(&[[1u32, 5, 3, 9, 2]], &Device::Cpu)?;
+    let metric = LogitMetric::of(&*model, Target::token(3).against(5))?;
     for (part, each, all) in [
         (Part::ResidPre, vec![2, 5], vec![2]),
         (Part::ResidMid, vec![2, 5], vec![2]),
@@ -161,6 +144,13 @@ fn ready_made_sweeps_have_the_axes_they_name() -> Test {
             assert_eq!(found.shape(), shape, "{part:?} {cells:?}");
             assert_eq!(found.axes()[0].name, "layer");
             assert_eq!(found.axes().len(), shape.len());
+            // Without the unembedding it is the same.
+            let short = metric.patch(sweeps::over(&model, part, cells)?, &clean, &corrupted)?;
+            let scale = found.baseline.abs().max(found.clean.unwrap().abs());
+            for (cell, other) in found.cells().zip(short.cells()) {
+                let difference = (cell.value - other.value).abs();
+                assert!(difference <= 1e-5 * cell.value.abs().max(scale), "{} {}", cell.name, difference);
+            }
         }
     }
     // All of the residual stream of the first layer is all of the clean input.

@@ -11,8 +11,20 @@ mod replay;
 /// Sweeps over models of our own.
 mod grids;
 
+/// Cells that are sets of patches.
+mod sets;
+
+/// Models whose forward takes `&mut self`.
+mod exclusive;
+
 /// Sweeps over the bundled models.
 mod bundled;
+
+/// From a sender to receivers, against two plain runs for each.
+mod path;
+
+/// TransformerLens's grids, which `scripts/fixtures/sweeps.py` has put into `tests/fixtures/sweeps`.
+mod parity;
 
 /// Mistakes, and models that cannot be swept over.
 mod mistakes;

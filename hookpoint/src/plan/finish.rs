@@ -27,6 +27,11 @@ impl<'a> Asked<'a> {
     fn own(&self) -> &'a [Request<'a>] {
         self.requests.get(self.registered..).unwrap_or_default()
     }
+
+    /// Answers the calls that need not be made.
+    pub(super) fn replaying(&self) -> Tape<'a> {
+        self.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Replaying::new(schedule)))
+    }
 }
 
 /// Runs `f` with the requests in force on this thread.
@@ -36,8 +41,7 @@ pub(crate) fn execute<T, E: Into<BoxedError>>(
     learned: &Learned,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
-    let tape = asked.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Replaying::new(schedule)));
-    execute_with(asked, mode, learned, tape, f)
+    execute_with(asked, mode, learned, asked.replaying(), f)
 }
 
 /// As [`execute`], taking note of all calls. With `keeps`, of what they give, too.
@@ -54,7 +58,8 @@ pub(crate) fn execute_noting<T, E: Into<BoxedError>>(
     Ok((output.ok_or_else(ended)?, finished.log.ok_or_else(ended)?))
 }
 
-fn execute_with<T, E: Into<BoxedError>>(
+/// As [`execute`], with a tape.
+pub(super) fn execute_with<T, E: Into<BoxedError>>(
     asked: &Asked<'_>,
     mode: Mode,
     learned: &Learned,
@@ -113,6 +118,51 @@ pub(super) fn collected<T>(
     check_fired(asked, allow_unfired, &finished, ended)?;
     asked.dispatch.give_scratch(finished.scratch);
     Ok(ActivationCache::of(finished.kept))
+}
+
+/// A way of running a plan for a sweep.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub mode: Mode,
+    /// Are calls noted, and what they give?
+    pub notes: Option<Keeps>,
+}
+
+/// Is what calls give kept, or only what it looks like?
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Keeps {
+    Values,
+    Shapes,
+}
+
+impl Way {
+    pub(super) fn tape<'a>(&self, asked: &Asked<'a>) -> Tape<'a> {
+        match self.notes {
+            Some(keeps) => Tape::Noting(Log::new(keeps == Keeps::Values).into()),
+            None => asked.replaying(),
+        }
+    }
+}
+
+/// What came of it.
+pub(crate) struct Taped<T> {
+    /// None where the run ended early.
+    pub output: Option<T>,
+    pub cache: ActivationCache,
+    /// How many calls were answered.
+    pub replayed: usize,
+    /// Of a run that notes its calls.
+    pub log: Option<Log>,
+}
+
+pub(super) fn taped<T>(
+    asked: &Asked<'_>,
+    allow_unfired: bool,
+    (output, mut finished): (Option<T>, Finished),
+) -> Result<Taped<T>> {
+    let (log, replayed) = (finished.log.take(), finished.replayed.len());
+    let cache = collected(asked, allow_unfired, (output.as_ref(), finished))?;
+    Ok(Taped { output, cache, replayed, log })
 }
 
 #[derive(Clone, Copy, PartialEq)]

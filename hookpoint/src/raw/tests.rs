@@ -546,3 +546,28 @@ mod the_current_run {
         });
     }
 }
+
+#[test]
+fn a_counting_allocator_hands_on_what_it_is_asked() {
+    use std::alloc::System;
+    let counting = CountingAllocator::new(System);
+    let (small, large) =
+        (Layout::from_size_align(64, 16).unwrap(), Layout::from_size_align(4096, 16).unwrap());
+    // SAFETY: layouts are not empty, and every pointer is used with the layout that it was made with.
+    unsafe {
+        let before = crate::memory::in_use().unwrap_or(0);
+        let one = counting.alloc(small);
+        one.write_bytes(7, small.size());
+        assert_eq!(crate::memory::in_use(), Some(before + 64));
+        let one = counting.realloc(one, small, large.size());
+        assert!((0..64).all(|at| *one.add(at) == 7));
+        assert_eq!(crate::memory::in_use(), Some(before + 4096));
+        let other = counting.alloc_zeroed(large);
+        assert!((0..4096).all(|at| *other.add(at) == 0));
+        let ((), peak) = crate::memory::peak_of(|| counting.dealloc(counting.alloc(small), small));
+        assert_eq!(peak, Some(64));
+        counting.dealloc(other, large);
+        counting.dealloc(one, large);
+        assert_eq!(crate::memory::in_use(), Some(before));
+    }
+}

@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::grid::Cell;
+use super::grid::Place;
 use crate::error::{Error, ErrorKind, Result};
 use crate::recording::repeat_rows;
 
@@ -50,8 +50,8 @@ impl<A: Batch, B: Batch, C: Batch> Batch for (A, B, C) {
     }
 }
 
-/// A cell and what it puts in.
-pub(super) type Change<'c> = (&'c Cell, &'c Tensor);
+/// A place and what is put in there.
+pub(super) type Change<'c> = (&'c Place, &'c Tensor);
 
 /// The rows of one of several copies.
 pub(super) fn rows_of(what: &str, tensor: &Tensor, copy: usize, copies: usize) -> Result<Tensor> {
@@ -62,7 +62,7 @@ pub(super) fn rows_of(what: &str, tensor: &Tensor, copy: usize, copies: usize) -
     Ok(tensor.narrow(0, copy * (rows / copies), rows / copies)?)
 }
 
-/// The value with the change of every cell in the rows of its copy; `changes` has the number of the copy.
+/// The value with the changes of every cell in the rows of its copy; `changes` has the number of the copy.
 pub(super) fn changed_rows(
     point: &str,
     value: &Tensor,
@@ -79,17 +79,28 @@ pub(super) fn changed_rows(
     }
     let mut pieces = Vec::with_capacity(copies);
     for copy in 0..copies {
-        let rows = rows_of(point, value, copy, copies)?;
-        let change = changes.iter().find(|(of, _)| *of == copy).map(|(_, change)| change);
-        pieces.push(match change {
-            None => rows,
-            Some((cell, part)) => match &cell.index {
+        let mut rows = rows_of(point, value, copy, copies)?;
+        for (_, (place, part)) in changes.iter().filter(|(of, _)| *of == copy) {
+            rows = match &place.index {
                 Some(index) => index.write(point, &rows, part)?,
                 None => (*part).clone(),
-            },
-        });
+            };
+        }
+        pieces.push(rows);
     }
     Ok(Tensor::cat(&pieces, 0)?)
+}
+
+/// What all copies put in the place of the whole value, one after the other; none where one of them leaves
+/// some of it.
+pub(super) fn whole_rows(copies: usize, changes: &[(usize, Change<'_>)]) -> Result<Option<Tensor>> {
+    let is_whole = changes.len() == copies
+        && changes.iter().enumerate().all(|(at, (copy, (place, _)))| at == *copy && place.index.is_none());
+    if !is_whole {
+        return Ok(None);
+    }
+    let parts: Vec<&Tensor> = changes.iter().map(|(_, (_, part))| *part).collect();
+    Ok(Some(Tensor::cat(&parts, 0)?))
 }
 
 fn no_rows(point: &str, dims: &[usize], copies: usize) -> Error {

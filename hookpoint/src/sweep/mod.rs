@@ -5,8 +5,9 @@
 //! In each cell one part is changed, the model goes on from there, and a metric says what became of it.
 //!
 //! * [`Sweep::patch`] puts what a clean input gives into runs with a corrupted one: activation patching.
-//! * [`Sweep::edit`] does anything that a hook can do: [`ablate`] has zeros, means, other
+//! * [`Sweep::edit`] does anything that a hook can do: [`ablate`](crate::ablate) has zeros, means, other
 //!   inputs, factors and sums, a [`SteeringVector`](crate::SteeringVector) has a direction; or a closure.
+//! * [`Sweep::sets`] has cells that change several points at once, each what it is told.
 //!
 //! ```
 #![doc = include_str!("../two_layers.txt")]
@@ -31,8 +32,8 @@
 //! * **What comes before the change.** The model is [recorded](crate::Hooked::record) once, and every run
 //!   begins where its first change is.
 //! * **What runs can share.** Cells are laid side by side in the first dimension, the batch, as many as the
-//!   [budget](Sweep::budget) allows, each with its own change. How much one takes is measured, and so is
-//!   which values have rows.
+//!   [budget](Sweep::budget) allows, each with its own change. How much one takes is
+//!   [measured](crate::memory), and so is which values have rows.
 //! * **What comes after the metric.** With [`Sweep::measure_at`] runs end at the point that is measured.
 //! * **What changes nothing.** A cell whose new value is what is there anyway has the value of the baseline.
 //!
@@ -41,9 +42,14 @@
 //! runs of their own, from beginning to end. [`Sweep::one_by_one`] and [`Sweep::without_replay`] go without.
 
 mod batch;
+mod edit;
 mod engine;
+mod exclusive;
 mod grid;
+mod held;
 mod result;
+mod room;
+mod sets;
 
 use std::ops::ControlFlow;
 
@@ -51,16 +57,16 @@ use candle_core::Tensor;
 
 pub use batch::Batch;
 pub use result::{Axis, SweepCell, SweepResult, Work};
+pub use sets::Sets;
 
-use crate::ablate;
 use crate::error::{Error, Result};
-use crate::hooked::Hooked;
+use crate::hooked::{Access, Hooked};
 use crate::pattern::Pattern;
 use crate::plan::BoxedError;
 use crate::run::{select_nodes, HookCtx};
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
-use engine::{Engine, How};
+use held::Shared;
 
 /// How far a sweep is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,10 +83,26 @@ pub struct Progress {
 type Watch<'a> = Box<dyn FnMut(&Progress) -> ControlFlow<()> + 'a>;
 
 /// A sweep over points of a model. [The module's documentation](self) has an example.
+///
+/// `H` is how it holds the model, shared or [exclusively](Sweep::over_mut); `C` is what its cells are made of,
+/// patterns or [sets](Sweep::sets).
 #[must_use = "a sweep does nothing until it is run, with `patch` or `edit`"]
-pub struct Sweep<'a, M> {
-    model: &'a Hooked<M>,
-    patterns: Vec<Pattern>,
+pub struct Sweep<'a, M, H = &'a Hooked<M>, C = Points> {
+    model: H,
+    cells: C,
+    settings: Settings<'a>,
+    /// Puts the model back to where every run begins.
+    restore: Option<Restore<'a, M>>,
+}
+
+type Restore<'a, M> = Box<dyn Fn(&mut M) + 'a>;
+
+/// Cells that are the elements of points.
+#[derive(Clone, Debug)]
+pub struct Points(Vec<Pattern>);
+
+/// What a sweep was told, however it holds its model.
+struct Settings<'a> {
     names: Vec<String>,
     measure_at: Option<Pattern>,
     budget: usize,
@@ -90,14 +112,69 @@ pub struct Sweep<'a, M> {
     watch: Option<Watch<'a>>,
 }
 
+/// More cells at once gain nothing on most machines.
+const MOST_CELLS: usize = 64;
+
+impl Settings<'_> {
+    fn new() -> Self {
+        let (names, measure_at, watch, verify) = (Vec::new(), None, None, 0);
+        Self { names, measure_at, budget: 1 << 30, most_cells: MOST_CELLS, replay: true, verify, watch }
+    }
+}
+
 impl<'a, M: AutoHook> Sweep<'a, M> {
     /// What a sweep may use at once, unless it is told otherwise: 1 GiB.
     pub const BUDGET: usize = 1 << 30;
-    /// More cells at once gain nothing on most machines.
-    const MOST_CELLS: usize = 64;
 
     /// A sweep over the points that the patterns select, and the elements of every `*` in their indices.
     pub fn over(model: &'a Hooked<M>, patterns: impl IntoPatterns) -> Result<Self> {
+        let cells = Points::of(&model, patterns)?;
+        Ok(Self { model, cells, settings: Settings::new(), restore: None })
+    }
+
+    /// Activation patching: in each cell a run with the corrupted input gets what the clean one has there.
+    ///
+    /// `run` runs the model with an input, which may have more rows than the given ones; `metric` is given
+    /// the output, or what is at [`measure_at`](Self::measure_at), with as many rows as the given input.
+    pub fn patch<X, E, D>(
+        self,
+        clean: &X,
+        corrupted: &X,
+        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
+    ) -> Result<SweepResult>
+    where
+        X: Batch,
+        E: Into<BoxedError>,
+        D: Into<BoxedError>,
+    {
+        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
+        let mut held = Shared { model: self.model, run: &run };
+        edit::patch(&mut held, &self.cells, self.settings, (clean, corrupted), &ours(metric))
+    }
+
+    /// In each cell a run gets what `edit`, a hook, makes of the value there. It is called once for every
+    /// cell, before the runs, with what is there when nothing is changed; `None` changes nothing.
+    pub fn edit<X, E, D>(
+        self,
+        edit: impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>>,
+        input: &X,
+        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
+    ) -> Result<SweepResult>
+    where
+        X: Batch,
+        E: Into<BoxedError>,
+        D: Into<BoxedError>,
+    {
+        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
+        let mut held = Shared { model: self.model, run: &run };
+        edit::edit(&mut held, &self.cells, self.settings, &edit, input, &ours(metric))
+    }
+}
+
+impl Points {
+    fn of<M: AutoHook>(model: &impl Access<M>, patterns: impl IntoPatterns) -> Result<Self> {
         let patterns = patterns.into_patterns()?;
         if patterns.is_empty() {
             return Err(Error::msg("a sweep over no patterns has no cells\n  give at least one"));
@@ -105,22 +182,14 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
         for pattern in &patterns {
             select_nodes(&model.tree(), pattern)?;
         }
-        Ok(Self {
-            model,
-            patterns,
-            names: Vec::new(),
-            measure_at: None,
-            budget: Self::BUDGET,
-            most_cells: Self::MOST_CELLS,
-            replay: true,
-            verify: 0,
-            watch: None,
-        })
+        Ok(Self(patterns))
     }
+}
 
+impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     /// Names the axes: the first is that of the points, then there is one for every `*`.
     pub fn axes(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.names = names.into_iter().map(Into::into).collect();
+        self.settings.names = names.into_iter().map(Into::into).collect();
         self
     }
 
@@ -146,25 +215,24 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
                 points.len()
             )));
         };
-        if !point.is_literal() {
-            return Err(Error::msg(format!(
-                "`{point}` may stand for several points\n  name the one that is to be measured"
-            )));
-        }
-        select_nodes(&self.model.tree(), point)?;
-        self.measure_at = Some(point.clone());
+        measurable(&self.model, point)?;
+        self.settings.measure_at = Some(point.clone());
         Ok(self)
     }
 
-    /// How many bytes the values of one run may take, added up. As many cells share a run as fit in.
+    /// How many bytes the sweep may use at once, above what is in use when it begins. As many cells share a run
+    /// as fit in; a run with one cell is made whether it fits or not.
+    ///
+    /// What runs take is measured where the program has a
+    /// [`CountingAllocator`](crate::memory::CountingAllocator). Else the values that points show are added up.
     pub fn budget(mut self, bytes: usize) -> Self {
-        self.budget = bytes;
+        self.settings.budget = bytes;
         self
     }
 
     /// The most cells that share a run, whatever fits.
     pub fn cells_per_run(mut self, cells: usize) -> Self {
-        self.most_cells = cells.max(1);
+        self.settings.most_cells = cells.max(1);
         self
     }
 
@@ -176,63 +244,41 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
 
     /// Every run goes through the whole model.
     pub fn without_replay(mut self) -> Self {
-        self.replay = false;
+        self.settings.replay = false;
         self
     }
 
     /// Computes so many of the cells again, each in a run of its own through the whole model, and fails if
     /// one of them is not the same.
     pub fn verify(mut self, cells: usize) -> Self {
-        self.verify = cells;
+        self.settings.verify = cells;
         self
     }
+}
 
+impl<'a, M: AutoHook, H: Access<M>, C> Sweep<'a, M, H, C> {
     /// Calls `watch` after every run. With [`ControlFlow::Break`] the sweep ends, and its result has the
     /// cells that are done.
     pub fn progress(mut self, watch: impl FnMut(&Progress) -> ControlFlow<()> + 'a) -> Self {
-        self.watch = Some(Box::new(watch));
+        self.settings.watch = Some(Box::new(watch));
         self
     }
+}
 
-    /// Activation patching: in each cell a run with the corrupted input gets what the clean one has there.
-    ///
-    /// `run` runs the model with an input, which may have more rows than the given ones; `metric` is given
-    /// the output, or what is at [`measure_at`](Self::measure_at), with as many rows as the given input.
-    pub fn patch<X, E, D>(
-        self,
-        clean: &X,
-        corrupted: &X,
-        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
-        metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
-    ) -> Result<SweepResult>
-    where
-        X: Batch,
-        E: Into<BoxedError>,
-        D: Into<BoxedError>,
-    {
-        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
-        let metric = |value: &Tensor| metric(value).map_err(|error| Error::from_boxed(error.into()));
-        let engine = Engine::start(self, corrupted, &run, &metric)?;
-        let (clean, donors) = engine.clean(clean)?;
-        engine.finish(How::Patch, &ablate::resample(&donors), Some(clean))
-    }
+/// A metric with errors of our own.
+fn ours<D: Into<BoxedError>>(
+    metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
+) -> impl Fn(&Tensor) -> Result<f64> {
+    move |value| metric(value).map_err(|error| Error::from_boxed(error.into()))
+}
 
-    /// In each cell a run gets what `edit`, a hook, makes of the value there. It is called once for every
-    /// cell, before the runs, with what is there when nothing is changed; `None` changes nothing.
-    pub fn edit<X, E, D>(
-        self,
-        edit: impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>>,
-        input: &X,
-        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
-        metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
-    ) -> Result<SweepResult>
-    where
-        X: Batch,
-        E: Into<BoxedError>,
-        D: Into<BoxedError>,
-    {
-        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
-        let metric = |value: &Tensor| metric(value).map_err(|error| Error::from_boxed(error.into()));
-        Engine::start(self, input, &run, &metric)?.finish(How::Hook, &edit, None)
+/// Is it one point of the model?
+fn measurable<M: AutoHook>(model: &impl Access<M>, point: &Pattern) -> Result<()> {
+    if !point.is_literal() {
+        return Err(Error::msg(format!(
+            "`{point}` may stand for several points\n  name the one that is to be measured"
+        )));
     }
+    select_nodes(&model.tree(), point)?;
+    Ok(())
 }

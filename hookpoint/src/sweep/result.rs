@@ -12,10 +12,17 @@ use crate::select::nearest;
 #[non_exhaustive]
 pub struct Axis {
     /// `point` for the first, `index 0` and so on for the others, unless
-    /// [`Sweep::axes`](super::Sweep::axes) names them.
+    /// [`Sweep::axes`](super::Sweep::axes) names them; `set` where cells are sets.
     pub name: String,
     /// The names of the points, or numbers.
     pub labels: Vec<String>,
+}
+
+impl Axis {
+    /// An axis with these labels.
+    pub fn new(name: impl Into<String>, labels: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { name: name.into(), labels: labels.into_iter().map(Into::into).collect() }
+    }
 }
 
 /// What every cell of a sweep did to the metric.
@@ -153,6 +160,16 @@ impl SweepResult {
         let mut cells: Vec<_> = self.cells().collect();
         cells.sort_by(|a, b| b.effect.abs().total_cmp(&a.effect.abs()));
         cells
+    }
+
+    /// The same cells along other axes, the last running fastest: sets that are a table.
+    pub fn arranged(mut self, axes: impl IntoIterator<Item = Axis>) -> Result<Self> {
+        self.axes = axes.into_iter().collect();
+        let (shape, cells) = (self.shape(), self.values.len());
+        if shape.iter().product::<usize>() != cells {
+            return Err(Error::msg(format!("axes of {shape:?} places do not make {cells} cells")));
+        }
+        Ok(self)
     }
 
     fn labels(&self, at: usize) -> Vec<&str> {

@@ -47,7 +47,7 @@ impl Norm {
     }
 
     /// The whole norm, in f32.
-    pub(super) fn apply(&self, resid: &Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(&self, resid: &Tensor) -> Result<Tensor> {
         let (weight, bias, _) = self.parts();
         let resid = resid.to_dtype(DType::F32)?;
         let scaled = self.centered(&resid)?.broadcast_div(&self.scale(&resid)?)?;

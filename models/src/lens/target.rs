@@ -73,7 +73,7 @@ impl Target {
         self
     }
 
-    pub(super) fn resolve(&self, batch: usize, pos: usize, vocab: usize) -> Result<Resolved> {
+    pub(crate) fn resolve(&self, batch: usize, pos: usize, vocab: usize) -> Result<Resolved> {
         let of = |tokens: &Tokens| tokens.resolve(batch, pos, vocab);
         Ok(Resolved {
             tokens: of(&self.tokens)?,
@@ -122,11 +122,11 @@ impl Tokens {
 
 fn out_of_range(token: i64, vocab: usize) -> Error {
     let last = vocab.saturating_sub(1);
-    Error::msg(format!("there is no token {token} to attribute to: this model's tokens are 0 to {last}"))
+    Error::msg(format!("there is no token {token}: this model's tokens are 0 to {last}"))
 }
 
 /// A target for a batch of a certain shape.
-pub(super) struct Resolved {
+pub(crate) struct Resolved {
     tokens: Vec<u32>,
     against: Option<Vec<u32>>,
     batch: usize,

@@ -72,6 +72,7 @@ pub trait Transformer: AutoHook {
             Site::Pattern => "attn.hook_pattern",
             Site::HeadOut => "attn.hook_z",
             Site::HeadResult => "attn.hook_result",
+            Site::MlpIn => "mlp:in",
             Site::Neurons => "mlp.hook_post",
         };
         format!("blocks.{layer}.{name}")
@@ -115,6 +116,8 @@ pub enum Site {
     HeadOut,
     /// What heads add, without the bias, `[batch, pos, head, d_model]`.
     HeadResult,
+    /// What the mlp reads, behind its norm, `[batch, pos, d_model]`.
+    MlpIn,
     /// The neurons of the mlp, `[batch, pos, d_mlp]`.
     Neurons,
 }

@@ -7,28 +7,37 @@
 //! | [`Part::Pattern`] | layer, head, query | layer, head |
 //!
 //! ```
-//! use candle_core::{Device, IndexOp, Tensor};
+//! use candle_core::{Device, Tensor};
 //! use hookpoint::prelude::*;
 //! use hookpoint_models::gpt2::{Config, Gpt2};
-//! use hookpoint_models::sweeps::{self, Cells, Part};
+//! use hookpoint_models::lens::Target;
+//! use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
 //!
 //! let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 //! let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
 //! let clean = Tensor::new(&[[1u32, 2, 3]], &Device::Cpu)?;
 //! let corrupted = Tensor::new(&[[1u32, 5, 3]], &Device::Cpu)?;
 //! // How much more likely is 4 than 7?
-//! let metric = |logits: &Tensor| (logits.i((0, 2, 4))? - logits.i((0, 2, 7))?)?.to_scalar::<f32>().map(f64::from);
+//! let metric = LogitMetric::of(&*model, Target::token(4).against(7))?;
 //!
 //! let heads = sweeps::over(&model, Part::HeadOut, Cells::All)?;
-//! let found = heads.patch(&clean, &corrupted, |m, ids| m.forward(ids), metric)?;
+//! let found = metric.patch(heads, &clean, &corrupted)?;
 //! assert_eq!(found.shape(), [2, 2]);
 //! println!("{found}");
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
+//!
+//! [`LogitMetric`] is the usual metric, without the cost of all logits. [`Sweep::patch`] takes any other.
+//! [`PathPatching`] is about what one part tells another.
+
+mod metric;
+mod path;
 
 use hookpoint::{Hooked, Result, Sweep};
 
 use crate::lens::{Site, Transformer};
+pub use metric::LogitMetric;
+pub use path::{PathPatching, Receiver};
 
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,40 +72,52 @@ pub enum Cells {
     All,
 }
 
+impl Part {
+    /// Where it is, or what it is beside.
+    fn site(self) -> Site {
+        match self {
+            Part::ResidPre => Site::ResidPre,
+            Part::ResidMid => Site::ResidMid,
+            Part::AttnOut => Site::AttnOut,
+            Part::MlpOut => Site::MlpOut,
+            Part::HeadOut | Part::Query | Part::Key | Part::Value => Site::HeadOut,
+            Part::Pattern => Site::Pattern,
+        }
+    }
+}
+
 /// A sweep over a part of every layer. It can be told more before it is run with
 /// [`patch`](Sweep::patch) or [`edit`](Sweep::edit).
 ///
 /// Queries, keys and values are found beside [`Site::HeadOut`], as `q`, `k` and `v` in the place of `z`; where
 /// fewer heads have keys and values, as in grouped attention, they have fewer cells.
 pub fn over<M: Transformer>(model: &Hooked<M>, part: Part, cells: Cells) -> Result<Sweep<'_, M>> {
-    let (site, letter) = match part {
-        Part::ResidPre => (Site::ResidPre, None),
-        Part::ResidMid => (Site::ResidMid, None),
-        Part::AttnOut => (Site::AttnOut, None),
-        Part::MlpOut => (Site::MlpOut, None),
-        Part::HeadOut => (Site::HeadOut, None),
-        Part::Query => (Site::HeadOut, Some("q")),
-        Part::Key => (Site::HeadOut, Some("k")),
-        Part::Value => (Site::HeadOut, Some("v")),
-        Part::Pattern => (Site::Pattern, None),
-    };
-    let of_heads = matches!(site, Site::HeadOut);
+    let (patterns, axes) = patterns(&**model, part, cells);
+    Ok(Sweep::over(model, patterns)?.axes(axes.iter().copied()))
+}
+
+/// The patterns of a part, one for each layer, and the names of its axes.
+fn patterns(model: &impl Transformer, part: Part, cells: Cells) -> (Vec<String>, &'static [&'static str]) {
+    let site = part.site();
     let (index, axes): (&str, &[&str]) = match (site, cells) {
         (Site::Pattern, Cells::Each) => ("[:, *, *]", &["layer", "head", "query"]),
         (Site::Pattern, Cells::All) => ("[:, *]", &["layer", "head"]),
-        (_, Cells::Each) if of_heads => ("[:, *, *]", &["layer", "position", "head"]),
-        (_, Cells::All) if of_heads => ("[:, :, *]", &["layer", "head"]),
+        (Site::HeadOut, Cells::Each) => ("[:, *, *]", &["layer", "position", "head"]),
+        (Site::HeadOut, Cells::All) => ("[:, :, *]", &["layer", "head"]),
         (_, Cells::Each) => ("[:, *]", &["layer", "position"]),
         (_, Cells::All) => ("", &["layer"]),
     };
-    let point = |layer: usize| {
-        let point = model.point(site, layer);
-        let point = match letter {
-            Some(letter) => format!("{}{letter}", point.strip_suffix('z').unwrap_or(&point)),
-            None => point,
-        };
-        format!("{point}{index}")
+    let point = |layer: usize| match part {
+        Part::Query => beside(model, layer, "q"),
+        Part::Key => beside(model, layer, "k"),
+        Part::Value => beside(model, layer, "v"),
+        _ => model.point(site, layer),
     };
-    let patterns: Vec<String> = (0..model.n_layers()).map(point).collect();
-    Ok(Sweep::over(model, patterns)?.axes(axes.iter().copied()))
+    ((0..model.n_layers()).map(|layer| point(layer) + index).collect(), axes)
+}
+
+/// A value of the attention of a layer that has another letter than `z`.
+fn beside(model: &impl Transformer, layer: usize, letter: &str) -> String {
+    let z = model.point(Site::HeadOut, layer);
+    format!("{}{letter}", z.strip_suffix('z').unwrap_or(&z))
 }

@@ -1,0 +1,71 @@
+//! How much memory is in use, where somebody counts.
+//!
+//! A library cannot see what a tensor operation allocates. A program can let it: with a [`CountingAllocator`] as
+//! its allocator, [`Sweep`](crate::Sweep)s measure what their runs take, and keep to their
+//! [budget](crate::Sweep::budget) by that.
+//!
+//! ```
+//! use std::alloc::System;
+//! use hookpoint::memory::{self, CountingAllocator};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: CountingAllocator<System> = CountingAllocator::new(System);
+//!
+//! let before = memory::in_use().unwrap();
+//! let numbers = vec![1u8; 1 << 20];
+//! assert!(memory::in_use().unwrap() >= before + numbers.len());
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, TryLockError};
+
+pub use crate::raw::CountingAllocator;
+
+/// Does anybody count?
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+/// The most that was in use while somebody measures.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+static MEASURING: AtomicBool = AtomicBool::new(false);
+/// Whoever measures has this.
+static MEASURER: Mutex<()> = Mutex::new(());
+
+/// How many bytes the process has allocated and not given back; none without a [`CountingAllocator`].
+pub fn in_use() -> Option<usize> {
+    COUNTS.load(Relaxed).then(|| IN_USE.load(Relaxed))
+}
+
+/// So many bytes more are in use.
+#[inline]
+pub(crate) fn taken(bytes: usize) {
+    let now = IN_USE.fetch_add(bytes, Relaxed) + bytes;
+    if MEASURING.load(Relaxed) {
+        PEAK.fetch_max(now, Relaxed);
+    }
+    if !COUNTS.load(Relaxed) {
+        COUNTS.store(true, Relaxed);
+    }
+}
+
+/// So many bytes fewer are.
+#[inline]
+pub(crate) fn given_back(bytes: usize) {
+    IN_USE.fetch_sub(bytes, Relaxed);
+}
+
+/// Does something, and says how much more was in use at its peak than when it began, by whatever thread. None
+/// where nobody counts, or where another measurement is under way.
+pub(crate) fn peak_of<T>(f: impl FnOnce() -> T) -> (T, Option<usize>) {
+    let measurer = match MEASURER.try_lock() {
+        Ok(guard) => Some(guard),
+        // Whoever had it has panicked, and measures no more.
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    };
+    let (Some(before), Some(_guard)) = (in_use(), measurer) else { return (f(), None) };
+    PEAK.store(before, Relaxed);
+    MEASURING.store(true, Relaxed);
+    let result = f();
+    MEASURING.store(false, Relaxed);
+    (result, Some(PEAK.load(Relaxed).saturating_sub(before)))
+}
