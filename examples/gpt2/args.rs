@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::Parser;
+use hookpoint_examples::ModelArgs;
 
 /// What is looked at where nothing is said.
 pub const PROMPT: &str = "When Mary and John went to the store, John gave a drink to";
@@ -26,10 +27,8 @@ Examples, after `cargo run --release --example gpt2 --`:
   --model path/to/model.gguf             Llama, Qwen2 or Mistral, as llama.cpp writes them"
 )]
 pub struct Args {
-    /// The folder of a Hugging Face checkpoint (GPT-2, Llama, Qwen2, Mistral), a GGUF file, or, in a build with
-    /// `--features hub`, a name on the hub
-    #[arg(long, value_name = "FOLDER|FILE|NAME")]
-    pub model: Option<String>,
+    #[command(flatten)]
+    pub model: ModelArgs,
 
     /// What the model is given
     #[arg(long, value_name = "TEXT")]
@@ -50,10 +49,6 @@ pub struct Args {
     /// How many tokens and heads are shown in lists
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=50))]
     pub top: usize,
-
-    /// Where to compute: cpu, cuda:0, metal [default: the variable HOOKPOINT_DEVICE, or else cpu]
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
 
     /// Print one JSON document instead of tables
     #[arg(long)]

@@ -6,12 +6,12 @@ mod patching;
 mod points;
 
 use anyhow::Result;
-use hookpoint_examples::Progress;
+use hookpoint_examples::{Progress, Subject};
+use hookpoint_models::language::LanguageModel;
 use hookpoint_models::lens::{LogitLens, Transformer};
 use serde::Serialize;
 
-use crate::question::{ids, Question};
-use crate::subject::Subject;
+use crate::question::Question;
 
 pub use heads::{Attribution, HeadFindings};
 pub use lens::{Guess, Lens};
@@ -61,14 +61,14 @@ pub struct Token {
 
 impl Findings {
     /// `top` is how many tokens are kept of each list of guesses.
-    pub fn of<M: Transformer>(
+    pub fn of<M: LanguageModel + Transformer>(
         subject: &Subject<M>,
         question: &Question,
         top: usize,
         progress: &Progress,
     ) -> Result<Self> {
         let model = &subject.model;
-        let prompt = ids(model, &question.prompt)?;
+        let prompt = subject.ids(&question.prompt)?;
         let (width, vocabulary) = model.unembedding()?.weight.dims2()?;
         let lens = LogitLens::of(model, &prompt)?;
         let attribution = Attribution::of(model, &prompt, question)?;
@@ -83,7 +83,7 @@ impl Findings {
                 heads: model.n_heads(),
                 width,
                 vocabulary,
-                context: subject.context,
+                context: model.n_positions(),
             },
             prompt: tokens(subject, &question.prompt),
             answer: token(subject, question.answer),

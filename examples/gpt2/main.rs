@@ -17,7 +17,6 @@ mod findings;
 mod json;
 mod page;
 mod question;
-mod subject;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -27,13 +26,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use hookpoint_examples::{exit, Progress, Screen};
+use hookpoint_examples::{exit, Progress, Screen, Subject, Task};
+use hookpoint_models::language::LanguageModel;
 use hookpoint_models::lens::Transformer;
 
 use args::Args;
 use findings::Findings;
 use question::Question;
-use subject::{Model, Source, Subject};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -55,20 +54,18 @@ fn run(args: &Args, screen: &Screen, out: &mut dyn Write) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// One arm for each kind of model; all that follows is the same for every transformer.
 fn look(args: &Args) -> Result<Findings> {
-    let device = match &args.device {
-        Some(name) => hookpoint::device(name)?,
-        None => hookpoint::device_from_env()?,
-    };
-    let source = Source::of(args.model.as_deref())?;
-    match Model::load(&source, &device)? {
-        Model::Gpt2(model) => look_into(Subject::new(&source, model)?, args),
-        Model::Llama(model) => look_into(Subject::new(&source, model)?, args),
-    }
+    args.model.run(Look(args))
 }
 
-fn look_into<M: Transformer>(subject: Subject<M>, args: &Args) -> Result<Findings> {
-    let question = Question::of(&subject, args)?;
-    Findings::of(&subject, &question, args.top, &Progress::new())
+/// The same for every transformer.
+struct Look<'a>(&'a Args);
+
+impl Task for Look<'_> {
+    type Output = Findings;
+
+    fn with<M: LanguageModel + Transformer>(self, subject: &Subject<M>) -> Result<Findings> {
+        let question = Question::of(subject, self.0)?;
+        Findings::of(subject, &question, self.0.top, &Progress::new())
+    }
 }

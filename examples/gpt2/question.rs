@@ -3,12 +3,13 @@
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Tensor};
 use hookpoint::Hooked;
+use hookpoint_examples::Subject;
+use hookpoint_models::language::LanguageModel;
 use hookpoint_models::lens::Transformer;
 
 use crate::args::Args;
-use crate::subject::Subject;
 
-/// Longer prompts make tables that nobody can read, and patching takes a run for each token of each layer.
+/// Longer prompts make tables that nobody can read, and patching takes a cell for each token of each layer.
 const LONGEST: usize = 128;
 
 /// Why `answer` and not `wrong`?
@@ -21,7 +22,7 @@ pub struct Question {
 }
 
 impl Question {
-    pub fn of<M: Transformer>(subject: &Subject<M>, args: &Args) -> Result<Self> {
+    pub fn of<M: LanguageModel + Transformer>(subject: &Subject<M>, args: &Args) -> Result<Self> {
         let (prompt, corrupted) = args.prompts();
         let prompt = encode(subject, prompt)?;
         let corrupted = corrupted.map(|text| encode(subject, text).context("in --corrupt")).transpose()?;
@@ -29,8 +30,9 @@ impl Question {
             check_pair(subject, &prompt, corrupted)?;
         }
         let model = &subject.model;
-        let expected = ranked(&next_logits(model, &ids(model, &prompt)?)?);
-        let instead = corrupted.as_ref().map(|ids_| next_logits(model, &ids(model, ids_)?)).transpose()?;
+        let expected = ranked(&next_logits(model, &subject.ids(&prompt)?)?);
+        let instead =
+            corrupted.as_ref().map(|tokens| next_logits(model, &subject.ids(tokens)?)).transpose()?;
         let instead = instead.map(|logits| ranked(&logits)).unwrap_or_default();
 
         let answer = args.answer.as_deref().map(|text| token(subject, "--answer", text)).transpose()?;
@@ -48,14 +50,8 @@ impl Question {
     }
 }
 
-/// `[1, pos]`, where the model is.
-pub fn ids<M: Transformer>(model: &Hooked<M>, tokens: &[u32]) -> Result<Tensor> {
-    let unembedding = model.unembedding()?;
-    Ok(Tensor::new(tokens, unembedding.weight.device())?.unsqueeze(0)?)
-}
-
 /// The logits behind the last of the ids, which are `[1, pos]`.
-pub fn last_logits<M: Transformer>(model: &M, ids: &Tensor) -> candle_core::Result<Vec<f32>> {
+fn last_logits<M: Transformer>(model: &M, ids: &Tensor) -> candle_core::Result<Vec<f32>> {
     let logits = model.logits(ids)?.get(0)?;
     logits.get(logits.dim(0)?.saturating_sub(1))?.to_dtype(DType::F32)?.to_vec1()
 }
@@ -75,12 +71,9 @@ fn ranked(logits: &[f32]) -> Vec<u32> {
     order.into_iter().map(|(token, _)| token).collect()
 }
 
-fn encode<M>(subject: &Subject<M>, text: &str) -> Result<Vec<u32>> {
-    let tokens = subject.tokenizer.encode(text)?;
-    let (count, most) = (tokens.len(), subject.context);
-    if count > most {
-        bail!("the prompt has {count} tokens, and the context of this model {most}\n  shorten it");
-    }
+fn encode<M: LanguageModel>(subject: &Subject<M>, text: &str) -> Result<Vec<u32>> {
+    let tokens = subject.encode(text, 0)?;
+    let count = tokens.len();
     if count > LONGEST {
         bail!("the prompt has {count} tokens; this example shows up to {LONGEST}\n  shorten it");
     }

@@ -1,5 +1,6 @@
 //! Which model an example looks into, and where it computes.
 
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{bail, Result};
@@ -13,8 +14,8 @@ use hookpoint_models::llama::Llama;
 /// The arguments that choose a model and a device.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ModelArgs {
-    /// The folder of a Hugging Face checkpoint, a GGUF file, or, in a build with `--features hub`, a name on the hub
-    /// [default: the small GPT-2 that comes with hookpoint]
+    /// The folder of a Hugging Face checkpoint (GPT-2, Llama, Qwen2, Mistral), a GGUF file, or, in a build with
+    /// `--features hub`, a name on the hub [default: the small GPT-2 that comes with hookpoint]
     #[arg(long, value_name = "FOLDER|FILE|NAME")]
     pub model: Option<String>,
 
@@ -64,6 +65,12 @@ impl ModelArgs {
         };
         let path = Path::new(name);
         if path.is_file() {
+            if !is_gguf(path) {
+                bail!(
+                    "{name} is a file, and no GGUF file\n  give the folder that it is in, with config.json and \
+                     model.safetensors"
+                );
+            }
             return task.with(&Subject::new(name, Llama::from_gguf(path, DType::F32, &device)?)?);
         }
         if !path.is_dir() {
@@ -74,6 +81,14 @@ impl ModelArgs {
             false => task.with(&Subject::new(name, Llama::from_dir(path, DType::F32, &device)?)?),
         }
     }
+}
+
+/// By its name, or by how it begins: a file of either kind is meant to be one.
+fn is_gguf(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let mut first = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    named || read.is_ok() && first == *b"GGUF"
 }
 
 /// A folder that does not say otherwise is one of GPT-2, which then finds what is wrong with it.
@@ -97,7 +112,7 @@ fn by_name<T: Task>(name: &str, device: &Device, task: T) -> Result<T::Output> {
 #[cfg(not(feature = "hub"))]
 fn by_name<T: Task>(name: &str, _: &Device, _: T) -> Result<T::Output> {
     bail!(
-        "there is no folder or file {name}\n  give the folder of a checkpoint, with config.json, model.safetensors \
+        "there is no file or folder {name}\n  give the folder of a checkpoint, with config.json, model.safetensors \
          and tokenizer.json, or a GGUF file; for a name on the hub, build with `--features hub`"
     )
 }
@@ -133,7 +148,9 @@ impl<M: LanguageModel> Subject<M> {
         };
         Ok(self.tokenizer.decode(tokens)?)
     }
+}
 
+impl<M> Subject<M> {
     /// The text of a token; a model may have more of them than its tokenizer.
     pub fn text(&self, id: u32) -> String {
         self.tokenizer.token(id).unwrap_or_else(|| format!("<{id}>"))
@@ -171,7 +188,7 @@ mod tests {
     #[test]
     fn a_name_that_is_nothing_says_what_could_be_given() {
         let error = named(Some("not/there")).unwrap_err().to_string();
-        assert!(error.contains("no folder or file not/there") && error.contains("--features hub"), "{error}");
+        assert!(error.contains("no file or folder not/there") && error.contains("--features hub"), "{error}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ impl Progress {
         Self { bar, begun: Instant::now() }
     }
 
-    /// So many runs of the model are to come.
+    /// So many runs of the model, or cells of a sweep, are to come.
     pub fn begin(&self, what: &'static str, runs: usize) {
         self.bar.set_message(what);
         self.bar.set_length(runs as u64);
@@ -31,10 +31,20 @@ impl Progress {
 
     /// One of them begins.
     pub fn run(&self) {
+        self.show();
+        self.bar.inc(1);
+    }
+
+    /// So many of them are done.
+    pub fn reach(&self, done: usize) {
+        self.show();
+        self.bar.set_position(done as u64);
+    }
+
+    fn show(&self) {
         if self.bar.is_hidden() && self.begun.elapsed() > PATIENCE {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.inc(1);
     }
 }
 

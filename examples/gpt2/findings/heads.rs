@@ -3,13 +3,14 @@
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use hookpoint::Hooked;
+use hookpoint_examples::Subject;
+use hookpoint_models::language::LanguageModel;
 use hookpoint_models::lens::{
     Attribution as DirectAttribution, By, Detection, Detector, Head, HeadScores, Site, Target, Transformer,
 };
 use serde::Serialize;
 
 use crate::question::Question;
-use crate::subject::Subject;
 
 /// Direct logit attribution at the last position.
 #[derive(Clone, Debug, Serialize)]
@@ -78,7 +79,7 @@ impl Attribution {
     }
 }
 
-pub fn all<M: Transformer>(
+pub fn all<M: LanguageModel + Transformer>(
     subject: &Subject<M>,
     ids: &Tensor,
     attribution: &Attribution,
@@ -114,10 +115,10 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn of<M: Transformer>(subject: &Subject<M>) -> Result<Option<Self>> {
+    fn of<M: LanguageModel + Transformer>(subject: &Subject<M>) -> Result<Option<Self>> {
         let model = &subject.model;
         let unembedding = model.unembedding()?.weight;
-        let half = (subject.context / 2).min(HALF);
+        let half = (model.n_positions() / 2).min(HALF);
         let tokens = repeated(half, unembedding.dim(1)?);
         if half < 2 {
             return Ok(None);

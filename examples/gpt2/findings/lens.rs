@@ -1,12 +1,12 @@
 //! What the model says, and would have said after each layer.
 
 use anyhow::Result;
+use hookpoint_examples::Subject;
 use hookpoint_models::lens::LogitLens;
 use serde::Serialize;
 
 use super::{token, Token};
 use crate::question::Question;
-use crate::subject::Subject;
 
 /// A token that may come next.
 #[derive(Clone, Debug, Serialize)]

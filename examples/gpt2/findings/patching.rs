@@ -1,13 +1,17 @@
 //! Activation patching: which activations of the prompt, put into the corrupted one, bring the answer back.
 
+use std::ops::ControlFlow;
+
 use anyhow::{ensure, Result};
-use hookpoint_examples::Progress;
-use hookpoint_models::lens::{Site, Transformer};
+use hookpoint::Sweep;
+use hookpoint_examples::{Progress, Subject};
+use hookpoint_models::language::LanguageModel;
+use hookpoint_models::lens::{Site, Target, Transformer};
+use hookpoint_models::sweeps::LogitMetric;
 use serde::Serialize;
 
 use super::{tokens, Token};
-use crate::question::{ids, last_logits, Question};
-use crate::subject::Subject;
+use crate::question::Question;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Patching {
@@ -33,7 +37,7 @@ pub struct HeatMap {
 }
 
 impl Patching {
-    pub fn of<M: Transformer>(
+    pub fn of<M: LanguageModel + Transformer>(
         subject: &Subject<M>,
         question: &Question,
         corrupted: &[u32],
@@ -49,28 +53,23 @@ impl Patching {
             ("mlp_out", at(Site::MlpOut), "[:, *]", positions),
             ("head_out", at(Site::HeadOut), "[:, :, *]", heads),
         ];
-        // One for each patch, and one for each of the two prompts.
-        let runs = sweeps.iter().map(|(_, points, _, columns)| points.len() * columns + 2).sum();
-        progress.begin("patching", runs);
+        progress.begin("patching", sweeps.iter().map(|(_, points, _, columns)| points.len() * columns).sum());
 
-        let (clean_ids, corrupted_ids) = (ids(model, &question.prompt)?, ids(model, corrupted)?);
-        let measure = |m: &M, ids: &candle_core::Tensor| {
-            progress.run();
-            let logits = last_logits(m, ids)?;
-            let logit = |token: u32| logits.get(token as usize).copied().map_or(f64::NAN, f64::from);
-            Ok::<_, candle_core::Error>(logit(question.answer) - logit(question.wrong))
-        };
-        let (mut clean, mut before, mut maps) = (0., 0., Vec::new());
+        let (clean_ids, corrupted_ids) = (subject.ids(&question.prompt)?, subject.ids(corrupted)?);
+        let metric = LogitMetric::of(&**model, Target::token(question.answer).against(question.wrong))?;
+        let (mut clean, mut before, mut maps, mut done) = (0., 0., Vec::new(), 0);
         for (name, points, index, columns) in sweeps {
             let patterns: Vec<String> = points.iter().map(|point| format!("{point}{index}")).collect();
-            let found = hookpoint::Patching::run(model, patterns, &clean_ids, &corrupted_ids, measure)?;
-            (clean, before) = (found.clean, found.corrupted);
+            let sweep = Sweep::over(model, patterns)?.progress(|sweep| {
+                progress.reach(done + sweep.done);
+                ControlFlow::Continue(())
+            });
+            let found = metric.patch(sweep, &clean_ids, &corrupted_ids)?;
+            (clean, before) = (found.clean.unwrap_or(f64::NAN), found.baseline);
             ensure!(clean != before, "both prompts give the same logits: there is nothing to bring back");
-            let values: Vec<f64> = found.effects.iter().map(|effect| effect.value).collect();
-            ensure!(values.len() == points.len() * columns, "{name}: a point was reached more than once");
-            let measured: Vec<Vec<f64>> = values.chunks(columns).map(<[f64]>::to_vec).collect();
-            let share = |value: &f64| (value - before) / (clean - before);
-            let recovered = measured.iter().map(|row| row.iter().map(share).collect()).collect();
+            ensure!(found.shape() == [points.len(), columns], "{name}: a point was reached more than once");
+            done += points.len() * columns;
+            let (measured, recovered) = (found.values()?.to_vec2()?, found.normalized()?.to_vec2()?);
             maps.push(HeatMap { name, points, measured, recovered });
         }
         Ok(Self { prompt: tokens(subject, corrupted), clean, corrupted: before, maps })
