@@ -90,13 +90,16 @@ fn direct_paths_are_those_of_transformer_lens() -> Test {
         let case = Case::of(name)?;
         let (clean, corrupted, metric) = (case.ids("clean")?, case.ids("corrupted")?, case.metric()?);
         let (layers, heads) = (case.model.n_layers(), case.model.n_heads());
-        let receivers: [(&str, fn(Head) -> Receiver); 3] =
-            [("path_q", Receiver::Query), ("path_k", Receiver::Key), ("path_v", Receiver::Value)];
-        for (theirs, receiver) in receivers {
+        for theirs in ["path_q", "path_k", "path_v"] {
             // [layer, head] of the sender, then of the receiver.
             let numbers = case.numbers(theirs)?;
             for (layer, head) in (0..layers).flat_map(|layer| (0..heads).map(move |head| (layer, head))) {
-                let receiver = receiver(Head { layer, head });
+                let at = Head { layer, head };
+                let receiver = match theirs {
+                    "path_q" => Receiver::Query(at),
+                    "path_k" => Receiver::Key(at),
+                    _ => Receiver::Value(at),
+                };
                 let path = PathPatching::new(&case.model, Part::HeadOut, Cells::All, [receiver])?.direct();
                 let found = path.run(&clean, &corrupted, &metric)?;
                 let whole = found.clean.unwrap() - found.baseline;
