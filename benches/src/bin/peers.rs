@@ -12,6 +12,8 @@ use candle_core::{DType, Device, IndexOp, Tensor};
 use cpu_time::ProcessTime;
 use hookpoint::{attribution, Hooked, Sweep};
 use hookpoint_models::gpt2::Gpt2;
+use hookpoint_models::lens::Target;
+use hookpoint_models::sweeps::LogitMetric;
 use serde_json::{json, Value};
 
 #[global_allocator]
@@ -119,14 +121,10 @@ fn answer(model: &Hooked<Gpt2>, asked: &Value) -> Result<Answer> {
         }
         "sweep" => {
             let (clean, corrupted) = (ids(asked, "clean")?, ids(asked, "corrupted")?);
-            let (right, wrong) = (token("right")?, token("wrong")?);
+            let (right, wrong) = (token("right")? as u32, token("wrong")? as u32);
             let points: Vec<String> = serde_json::from_value(asked["points"].clone())?;
-            let metric = |logits: &Tensor| -> candle_core::Result<f64> {
-                let last = logits.i((0, logits.dim(1)? - 1))?;
-                (last.i(right)? - last.i(wrong)?)?.to_scalar::<f32>().map(f64::from)
-            };
-            let found =
-                Sweep::over(model, points)?.patch(&clean, &corrupted, |m, ids| m.forward(ids), metric)?;
+            let metric = LogitMetric::of(&**model, Target::token(right).against(wrong))?;
+            let found = metric.patch(Sweep::over(model, points)?, &clean, &corrupted)?;
             Ok(Answer::of(vec![found.values()?]))
         }
         "attribution" => {

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,6 +14,8 @@ use candle_core::{DType, Device, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use hookpoint::{Error, ErrorKind, Result};
 use safetensors::tensor::Metadata;
+
+use super::pieces::read_at;
 
 /// The weights of one model, in one file or several.
 pub struct Checkpoint {
@@ -140,11 +142,11 @@ impl Checkpoint {
     {
         // The size was checked against the length of the file.
         let mut numbers: Vec<T> = vec![T::zeroed(); place.bytes / size_of::<T>()];
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = files.get_mut(place.file).ok_or_else(|| self.missing(name))?;
+        // One tensor at a time, where reading moves the file's own place.
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = files.get(place.file).ok_or_else(|| self.missing(name))?;
         let failed = |source| io(&PathBuf::from(format!("{}: `{name}`", self.name)), source);
-        file.seek(SeekFrom::Start(place.start)).map_err(failed)?;
-        file.read_exact(bytemuck::cast_slice_mut(&mut numbers)).map_err(failed)?;
+        read_at(file, place.start, bytemuck::cast_slice_mut(&mut numbers)).map_err(failed)?;
         Ok(Tensor::from_vec(numbers, place.shape.as_slice(), device)?)
     }
 

@@ -4,6 +4,7 @@ mod checkpoint;
 mod folder;
 #[cfg(feature = "hub")]
 pub mod hub;
+mod pieces;
 mod random;
 
 pub(crate) use checkpoint::header;
