@@ -28,9 +28,16 @@ pub mod words;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use hookpoint::memory::CountingAllocator;
+use mimalloc::MiMalloc;
+
 pub use model::{ModelArgs, Subject, Task};
 pub use progress::Progress;
 pub use screen::{Colours, Screen};
+
+/// For all examples: tensors come and go quickly in it. It counts, so that sweeps know what their runs take.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
 
 /// How an example ends: an error is shown on stderr. It is none that nobody reads on, as in `gpt2 | head`.
 pub fn exit(outcome: anyhow::Result<()>) -> ExitCode {

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::numbers::{change, read};
 use super::parameters::Parameters;
 use super::{dense, sparse};
+use crate::fast::linear;
 use crate::sae::config::{Architecture, Config};
 use crate::sae::top_k::positive_top_k;
 
@@ -20,6 +21,9 @@ pub const BLOCK: usize = 64;
 
 /// From this part of active features on, products of whole matrices are quicker.
 const MANY: f64 = 0.1;
+
+/// From so many numbers on, candle's product is the quicker one.
+const MUCH: usize = 1 << 20;
 
 /// What a batch says about the parameters.
 pub struct Gradients {
@@ -99,7 +103,11 @@ impl<'a> Batch<'a> {
     }
 
     pub fn gradients(&self) -> Result<Outcome> {
-        let pre = self.centred.matmul(&self.parameters.encoder.t()?)?;
+        let encoder = &self.parameters.encoder;
+        let pre = match self.rows * self.config.d_sae > MUCH {
+            true => self.centred.matmul(&encoder.t()?)?,
+            false => linear(&self.centred, encoder, None)?,
+        };
         let (blocks, few) = self.activate(&pre)?;
         let (gradients, slope, missed) = match few {
             true => sparse::gradients(self, &blocks)?,
