@@ -4,7 +4,7 @@ use std::path::Path;
 use candle_core::{DType, Tensor};
 use hookpoint_models::bert::{Batch, Bert};
 use hookpoint_tests::compare::{device, tensors, Test};
-use hookpoint_tests::spoil::{assert_says, copy, set};
+use hookpoint_tests::spoil::{assert_says, copy, set, spoil_weights};
 use serde_json::json;
 
 use crate::fixtures::{folder, model};
@@ -44,6 +44,12 @@ fn configs_that_do_not_fit_or_make_no_sense() {
         set(copy.path(), name, value);
         assert_says(&complaint(copy.path()), &[expected]);
     }
+}
+
+#[test]
+fn weights_that_are_missing_claim_terabytes_or_have_the_wrong_shape() {
+    let copy = copy(folder("base"));
+    spoil_weights(copy.path(), "model.safetensors", "encoder.layer.1.output.dense.weight", complaint);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::Path;
 use candle_core::{DType, Tensor};
 use hookpoint_models::llama::{Config, Generation, Llama, RopeScaling, Windowed};
 use hookpoint_tests::compare::{device, tensors, Test};
-use hookpoint_tests::spoil::{assert_says, copy, set};
+use hookpoint_tests::spoil::{assert_says, copy, set, spoil_weights};
 use serde_json::json;
 
 use crate::fixtures::{folder, model};
@@ -35,6 +35,28 @@ fn a_folder_that_is_not_there_or_has_nothing() {
     assert_says(&complaint(copy.path()), &["model.safetensors", "save_pretrained"]);
     fs::remove_file(copy.path().join("config.json")).unwrap();
     assert_says(&complaint(copy.path()), &["config.json", "No such file"]);
+}
+
+#[test]
+fn weights_that_are_missing_claim_terabytes_or_have_the_wrong_shape() {
+    let copy = copy(folder("base"));
+    spoil_weights(copy.path(), "model.safetensors", "model.layers.1.self_attn.o_proj.weight", complaint);
+}
+
+#[test]
+fn an_activation_that_nobody_knows() {
+    let copy = copy(folder("base"));
+    set(copy.path(), "hidden_act", "gelo".into());
+    assert_says(&complaint(copy.path()), &["config.json", "unknown activation function `gelo`", "silu"]);
+}
+
+#[test]
+fn words_that_the_tokenizer_does_not_know() -> Test {
+    let model = model("base");
+    let refused = |text: &str| model.complete(text, &Generation::new(2)).unwrap_err().to_string();
+    assert_says(&refused(""), &["the prompt is empty"]);
+    assert_says(&refused("the Cat sat"), &["does not know", "`the Cat sat`"]);
+    Ok(())
 }
 
 #[test]

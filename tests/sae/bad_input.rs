@@ -4,7 +4,7 @@ use std::path::Path;
 use candle_core::{DType, Tensor};
 use hookpoint_models::sae::Sae;
 use hookpoint_tests::compare::{device, tensors, Test};
-use hookpoint_tests::spoil::{assert_says, copy, write_safetensors};
+use hookpoint_tests::spoil::{assert_says, copy, spoil_weights, write_safetensors};
 use serde_json::{json, Value};
 
 use crate::parity::folder;
@@ -78,6 +78,12 @@ fn texts_that_are_no_config() -> Test {
     fs::remove_file(&path)?;
     assert_says(&complaint(base.path()), &["cfg.json"]);
     Ok(())
+}
+
+#[test]
+fn weights_that_are_missing_claim_terabytes_or_have_the_wrong_shape() {
+    let copy = copy(folder("topk"));
+    spoil_weights(copy.path(), "sae_weights.safetensors", "W_dec", complaint);
 }
 
 #[test]
