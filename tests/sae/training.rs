@@ -1,12 +1,13 @@
 use std::ops::ControlFlow;
 
 use candle_core::{Device, Tensor};
-use hookpoint::{Hooked, Result};
+use hookpoint::{ActivationCache, Hooked, Result};
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::sae::{
     ActivationSource, Architecture, Config, Live, Metrics, Numbered, Progress, Resample, Rows, Sae,
     TrainOptions, Trainer, Weights,
 };
+use hookpoint_models::store::{Batches, Reading, Recorder, Store};
 use hookpoint_tests::compare::{bits, numbers, Test};
 
 const WIDTH: usize = 24;
@@ -150,52 +151,149 @@ fn run(
     Ok(())
 }
 
+/// Some features are dead from the beginning.
+fn with_dead_features(sae: &Sae) -> Result<Sae> {
+    let b_enc: Vec<f32> = (0..FEATURES).map(|feature| if feature < 5 { -9. } else { 0. }).collect();
+    let weights = Weights { b_enc: Tensor::new(b_enc, &Device::Cpu)?, ..sae.weights() };
+    Sae::new(sae.config().clone(), weights)
+}
+
 #[test]
 fn a_training_that_was_stopped_goes_on_bit_for_bit() -> Test {
     let directions = planted();
     let activations = rows(&directions, 5, 500);
     for architecture in [Architecture::Relu, Architecture::TopK { k: 3 }, Architecture::JumpRelu] {
         let sae = Sae::random(Config::new(WIDTH, FEATURES, architecture), 1, &Device::Cpu)?;
-        // Some features are dead from the beginning.
-        let b_enc: Vec<f32> = (0..FEATURES).map(|feature| if feature < 5 { -9. } else { 0. }).collect();
-        let weights = Weights { b_enc: Tensor::new(b_enc, &Device::Cpu)?, ..sae.weights() };
-        let sae = Sae::new(sae.config().clone(), weights)?;
+        let sae = with_dead_features(&sae)?;
         let options = TrainOptions {
             batch: 12,
             dead_after: 2,
             resample: Some(Resample { every: 7, until: 60 }),
             ..options(architecture, 60)
         };
-        let source = || Rows::new(&activations, 3).unwrap();
-        let (mut whole, mut expected) = (Trainer::new(&sae, options.clone())?, Vec::new());
-        run(&mut whole, &mut source(), 0, &mut expected)?;
-        assert!(
-            expected.iter().map(|progress| progress.resampled).sum::<usize>() > 0,
-            "features are resampled"
-        );
+        goes_on_bit_for_bit(&sae, &options, || Rows::new(&activations, 3).unwrap())?;
+    }
+    Ok(())
+}
 
-        let place = tempfile::tempdir()?;
-        let mut found = Vec::new();
-        let mut first = Trainer::new(&sae, options.clone())?;
-        run(&mut first, &mut source(), 20, &mut found)?;
-        first.save(place.path())?;
-        drop(first);
-        for stop in [41, 0] {
-            let mut next = Trainer::resume(place.path(), options.clone())?;
-            run(&mut next, &mut source(), stop, &mut found)?;
-            next.save(place.path())?;
-        }
-        assert_eq!(found, expected);
-        let last = Trainer::resume(place.path(), options.clone())?;
-        assert_eq!(last.steps_done(), 60);
-        assert_eq!(all_bits(&last.sae()?), all_bits(&whole.sae()?));
-        // The checkpoint is an autoencoder, too.
-        let loaded = Sae::from_dir(place.path(), candle_core::DType::F32, &Device::Cpu)?;
-        assert_eq!(all_bits(&loaded), all_bits(&whole.sae()?));
-        // With other options it would be another training.
-        let error =
-            Trainer::resume(place.path(), TrainOptions { learning_rate: 1., ..options }).err().unwrap();
-        assert!(error.to_string().contains("the training has other options"), "{error}");
+/// A training without a stop, and one with two.
+fn goes_on_bit_for_bit<S: ActivationSource>(
+    sae: &Sae,
+    options: &TrainOptions,
+    source: impl Fn() -> S,
+) -> Test {
+    let (mut whole, mut expected) = (Trainer::new(sae, options.clone())?, Vec::new());
+    run(&mut whole, &mut source(), 0, &mut expected)?;
+    assert!(expected.iter().map(|progress| progress.resampled).sum::<usize>() > 0, "features are resampled");
+
+    let place = tempfile::tempdir()?;
+    let mut found = Vec::new();
+    let mut first = Trainer::new(sae, options.clone())?;
+    run(&mut first, &mut source(), 20, &mut found)?;
+    first.save(place.path())?;
+    drop(first);
+    for stop in [41, 0] {
+        let mut next = Trainer::resume(place.path(), options.clone())?;
+        run(&mut next, &mut source(), stop, &mut found)?;
+        next.save(place.path())?;
+    }
+    assert_eq!(found, expected);
+    let last = Trainer::resume(place.path(), options.clone())?;
+    assert_eq!(last.steps_done(), 60);
+    assert_eq!(all_bits(&last.sae()?), all_bits(&whole.sae()?));
+    // The checkpoint is an autoencoder, too.
+    let loaded = Sae::from_dir(place.path(), candle_core::DType::F32, &Device::Cpu)?;
+    assert_eq!(all_bits(&loaded), all_bits(&whole.sae()?));
+    // With other options it would be another training.
+    let error =
+        Trainer::resume(place.path(), TrainOptions { learning_rate: 1., ..options.clone() }).err().unwrap();
+    assert!(error.to_string().contains("the training has other options"), "{error}");
+    Ok(())
+}
+
+/// Rows in a folder, in several shards.
+fn stored(number: u64) -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = rows(&planted(), number, 500);
+    let batches = (0..10).map(|batch| rows.narrow(0, batch * 50, 50).unwrap());
+    let run = |rows: &Tensor| Ok(ActivationCache::from_iter([("x", rows.clone()), ("y", rows.neg()?)]));
+    let mut recorder = Recorder::new("rows").shard_bytes(2 * 130 * WIDTH * 4);
+    let store = recorder.record_with(folder.path(), batches, run).unwrap();
+    assert!(store.manifest().shards.len() > 3);
+    (folder, store)
+}
+
+#[test]
+fn a_training_on_a_store_goes_on_bit_for_bit() -> Test {
+    let (_folder, store) = stored(5);
+    let sae =
+        with_dead_features(&Sae::random(Config::new(WIDTH, FEATURES, Architecture::Relu), 1, &Device::Cpu)?)?;
+    let options = TrainOptions {
+        batch: 12,
+        dead_after: 2,
+        resample: Some(Resample { every: 7, until: 60 }),
+        ..options(Architecture::Relu, 60)
+    };
+    // 720 rows of 500, so that a second epoch begins; shuffled as a whole, in parts, and not at all.
+    let endless = Reading::new(7).endless();
+    for reading in [endless.clone(), endless.clone().seed(3).buffer_bytes(9_000), endless.clone().in_order()]
+    {
+        goes_on_bit_for_bit(&sae, &options, || store.read("x", &reading).unwrap())?;
+        // From somewhere in the middle on.
+        let mut begun = store.read("x", &reading)?;
+        begun.by_ref().take(20).for_each(drop);
+        let later = reading.clone().from(begun.position());
+        goes_on_bit_for_bit(&sae, &options, || store.read("x", &later).unwrap())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_store_gives_rows_across_epochs_and_then_no_more() -> Test {
+    let (_folder, store) = stored(5);
+    let reading = Reading::new(7).epochs(2);
+    let read = || store.read("x", &reading).unwrap();
+    let all: Vec<Tensor> = read().collect::<Result<_>>()?;
+    let all = bits(&Tensor::cat(&all, 0)?);
+    let (mut source, mut given, mut lengths) = (read(), Vec::new(), Vec::new());
+    while let Some(batch) = source.next_rows(300)? {
+        lengths.push(batch.dim(0)?);
+        given.extend(bits(&batch));
+        // Another goes on at the same place, and back to the begin.
+        let mut other = read();
+        let mut next = |position| -> Result<Vec<u32>> {
+            other.seek(position)?;
+            Ok(other.next_rows(10)?.map_or(Vec::new(), |rows| bits(&rows)))
+        };
+        let expected = all[given.len()..].iter().take(10 * WIDTH).copied();
+        assert!(next(ActivationSource::position(&source))?.into_iter().eq(expected));
+        assert_eq!(next(0)?, all[..10 * WIDTH]);
+    }
+    assert_eq!(lengths, [300, 300, 300, 100]);
+    assert_eq!(given, all);
+    Ok(())
+}
+
+/// What a training has saved is a place in one order of one store.
+#[test]
+fn a_training_does_not_go_on_with_another_store() -> Test {
+    let (_folder, store) = stored(5);
+    let (_other, other) = stored(6);
+    let reading = Reading::new(7).endless();
+    let mut source = store.read("x", &reading)?;
+    source.next_rows(64)?;
+    let position = ActivationSource::position(&source);
+    let seek = |mut source: Batches| source.seek(position);
+    seek(store.read("x", &reading.clone().epochs(9))?)?;
+    for wrong in [
+        store.read("y", &reading)?,
+        store.read("x", &reading.clone().seed(1))?,
+        store.read("x", &reading.clone().in_order())?,
+        store.read("x", &reading.clone().buffer_bytes(1))?,
+        other.read("x", &reading)?,
+    ] {
+        let error = seek(wrong).err().unwrap().to_string();
+        assert!(error.contains("another store, or in another order"), "{error}");
     }
     Ok(())
 }

@@ -34,6 +34,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`Batches`] are what a [sparse autoencoder](crate::sae) can be trained on.
+//!
 //! # Killed, and started again
 //!
 //! A shard holds whole batches. It is written beside its place, synced, renamed, and counts from the moment at
@@ -69,6 +71,7 @@ mod reading;
 mod recorder;
 mod rows;
 mod shard;
+mod source;
 
 pub use manifest::{Manifest, ModelInfo, PointInfo, ShardInfo};
 pub use opened::Store;

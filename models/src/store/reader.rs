@@ -6,11 +6,45 @@ use hookpoint::{Error, Result};
 use super::opened::Store;
 use super::order::{chunks, of_epoch, shuffle, Chunk};
 use super::reading::{Position, Reading};
+use super::source;
 
 /// How much is read at once, about.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// The rows of one point, as batches `[n, ..]`. Made by [`Store::read`].
+///
+/// It is an [`ActivationSource`](crate::sae::ActivationSource), so that a sparse autoencoder can be trained on a store:
+///
+/// ```
+/// # use candle_core::{Device, Tensor};
+/// # use hookpoint::ActivationCache;
+/// # use hookpoint_models::store::{Reading, Recorder};
+/// use std::ops::ControlFlow;
+/// use hookpoint_models::sae::{Architecture, Config, Sae, TrainOptions, Trainer};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let run = |x: &Tensor| Ok(ActivationCache::from_iter([("x", x.clone())]));
+/// # let rows = Tensor::rand(0f32, 1., (200, 6), &Device::Cpu)?;
+/// # let store = Recorder::new("none").record_with(folder.path(), [rows], run)?;
+/// // A store of 200 rows `[6]`, which are read again and again, each time in another order.
+/// let mut source = store.read("x", &Reading::new(1).endless())?;
+/// let architecture = Architecture::TopK { k: 2 };
+/// let sae = Sae::random(Config::new(6, 12, architecture), 0, &Device::Cpu)?;
+/// // The batches are those of the training.
+/// let options = TrainOptions { batch: 32, ..TrainOptions::new(architecture, 20) };
+///
+/// let mut trainer = Trainer::new(&sae, options.clone())?;
+/// trainer.train(&mut source, |_, at| Ok(if at.step == 9 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }))?;
+/// # let saved = tempfile::tempdir().unwrap();
+/// # let saved = saved.path();
+/// trainer.save(saved)?;
+///
+/// // Later: the training makes the source go to where it was.
+/// let mut trainer = Trainer::resume(saved, options)?;
+/// trainer.train(&mut source, |_, _| Ok(ControlFlow::Continue(())))?;
+/// assert_eq!(trainer.steps_done(), 20);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 pub struct Batches(pub(super) Reader);
 
 impl Batches {
@@ -65,6 +99,8 @@ pub(super) struct Reader {
     filling: u64,
     buffer: Buffer,
     failed: bool,
+    /// Of the rows and their order, where one number has to tell them from others.
+    mark: u64,
 }
 
 #[derive(Default)]
@@ -100,12 +136,37 @@ impl Reader {
             filling: 0,
             buffer,
             failed: false,
+            mark: 0,
             reading,
         };
-        let from = reader.reading.from;
-        reader.start_epoch(from.map_or(0, |position| position.epoch));
-        from.map_or(Ok(()), |position| reader.go_to(position))?;
+        reader.mark = source::mark(&reader);
+        match reader.reading.from {
+            Some(position) => reader.go_to(position)?,
+            None => reader.start_epoch(0),
+        }
         Ok(reader)
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(super) fn reading(&self) -> &Reading {
+        &self.reading
+    }
+
+    /// The numbers of the points.
+    pub(super) fn points(&self) -> impl Iterator<Item = usize> + '_ {
+        self.points.iter().map(|(point, _)| *point)
+    }
+
+    pub(super) fn mark(&self) -> u64 {
+        self.mark
+    }
+
+    /// Did something go wrong? Then it has no place any more, until it is told one.
+    pub(super) fn failed(&self) -> bool {
+        self.failed
     }
 
     pub(super) fn position(&self) -> Position {
@@ -119,7 +180,7 @@ impl Reader {
         }
     }
 
-    fn go_to(&mut self, position: Position) -> Result<()> {
+    pub(super) fn go_to(&mut self, position: Position) -> Result<()> {
         let here = Position { epoch: position.epoch, row: position.row, ..self.position() };
         if here != position || position.row > self.store.rows() {
             return Err(Error::msg(format!(
@@ -128,6 +189,14 @@ impl Reader {
                 self.position()
             )));
         }
+        self.start_epoch(position.epoch);
+        let skipped = self.skip_to(position);
+        self.failed = skipped.is_err();
+        skipped
+    }
+
+    /// From the begin of the epoch.
+    fn skip_to(&mut self, position: Position) -> Result<()> {
         // What fills the buffer before the one with the row is not read.
         loop {
             let rows: usize = self.next_chunks().iter().map(|chunk| chunk.rows).sum();
@@ -204,6 +273,11 @@ impl Reader {
     }
 
     fn next(&mut self) -> Option<Result<Vec<Tensor>>> {
+        self.take(self.reading.batch)
+    }
+
+    /// The next rows of an epoch, at most so many.
+    pub(super) fn take(&mut self, most: usize) -> Option<Result<Vec<Tensor>>> {
         if self.failed || self.store.rows() == 0 {
             return None;
         }
@@ -213,13 +287,13 @@ impl Reader {
         if self.reading.epochs.is_some_and(|epochs| self.epoch >= epochs) {
             return None;
         }
-        let batch = self.batch();
+        let batch = self.batch(most);
         self.failed = batch.is_err();
         Some(batch)
     }
 
-    fn batch(&mut self) -> Result<Vec<Tensor>> {
-        let count = self.reading.batch.min(self.store.rows() - self.row);
+    fn batch(&mut self, most: usize) -> Result<Vec<Tensor>> {
+        let count = most.min(self.store.rows() - self.row);
         let mut rows: Vec<Vec<u8>> =
             self.points.iter().map(|(_, width)| Vec::with_capacity(count * width)).collect();
         let mut left = count;

@@ -5,7 +5,7 @@ use hookpoint::{AutoHook, Error, Hooked, Result};
 
 use crate::init::Init;
 
-/// Rows of activations, in an order that can be repeated: a file, a tensor, a model that runs.
+/// Rows of activations, in an order that can be repeated: a [store](crate::store::Batches), a tensor, a model that runs.
 pub trait ActivationSource {
     /// The next rows, `[rows, d_in]` in any float type on any device; nothing where they end.
     fn next_rows(&mut self, rows: usize) -> Result<Option<Tensor>>;
