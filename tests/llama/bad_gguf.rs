@@ -4,6 +4,7 @@ use std::path::Path;
 use candle_core::DType;
 use hookpoint_models::llama::{Llama, Tokenizer};
 use hookpoint_tests::compare::device;
+use hookpoint_tests::made_gguf::{number, text, texts, typed, Made};
 use hookpoint_tests::spoil::assert_says;
 use tempfile::NamedTempFile;
 
@@ -21,89 +22,6 @@ fn complaint(bytes: &[u8]) -> String {
     match Llama::from_gguf(file(bytes).path(), DType::F32, &device()) {
         Ok(_) => panic!("it was loaded"),
         Err(error) => error.to_string(),
-    }
-}
-
-/// A GGUF file, part by part.
-#[derive(Clone)]
-struct Made {
-    metadata: Vec<(String, Vec<u8>)>,
-    tensors: Vec<(String, Vec<u64>, u32, u64)>,
-    data: usize,
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
-}
-
-fn typed(kind: u32, value: &[u8]) -> Vec<u8> {
-    [&kind.to_le_bytes(), value].concat()
-}
-
-fn number(value: u32) -> Vec<u8> {
-    typed(4, &value.to_le_bytes())
-}
-
-fn texts(values: &[&str]) -> Vec<u8> {
-    let count = (values.len() as u64).to_le_bytes();
-    let elements: Vec<u8> = values.iter().flat_map(|value| text(value)).collect();
-    typed(9, &[&8u32.to_le_bytes()[..], &count, &elements].concat())
-}
-
-impl Made {
-    /// A model without blocks: the least that can be loaded.
-    fn smallest() -> Self {
-        let sizes = [
-            ("context_length", 8),
-            ("embedding_length", 4),
-            ("block_count", 0),
-            ("feed_forward_length", 4),
-            ("attention.head_count", 2),
-        ];
-        let mut made = Self { metadata: Vec::new(), tensors: Vec::new(), data: 200 };
-        made.set("general.architecture", typed(8, &text("llama")));
-        for (name, size) in sizes {
-            made.set(&format!("llama.{name}"), number(size));
-        }
-        made.set("llama.attention.layer_norm_rms_epsilon", typed(6, &1e-5f32.to_le_bytes()));
-        made.tensors.push(("token_embd.weight".to_string(), vec![4, 8], 0, 0));
-        made.tensors.push(("output_norm.weight".to_string(), vec![4], 0, 128));
-        made
-    }
-
-    fn set(&mut self, name: &str, value: Vec<u8>) {
-        self.metadata.retain(|(other, _)| other != name);
-        self.metadata.push((name.to_string(), value));
-    }
-
-    fn with(mut self, name: &str, value: Vec<u8>) -> Self {
-        self.set(name, value);
-        self
-    }
-
-    fn without(mut self, name: &str) -> Self {
-        self.metadata.retain(|(other, _)| other != name);
-        self
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        let mut bytes = b"GGUF".to_vec();
-        bytes.extend(3u32.to_le_bytes());
-        bytes.extend((self.tensors.len() as u64).to_le_bytes());
-        bytes.extend((self.metadata.len() as u64).to_le_bytes());
-        for (name, value) in &self.metadata {
-            bytes.extend(text(name));
-            bytes.extend(value);
-        }
-        for (name, dims, dtype, offset) in &self.tensors {
-            bytes.extend(text(name));
-            bytes.extend((dims.len() as u32).to_le_bytes());
-            bytes.extend(dims.iter().flat_map(|dim| dim.to_le_bytes()));
-            bytes.extend(dtype.to_le_bytes());
-            bytes.extend(offset.to_le_bytes());
-        }
-        bytes.resize(bytes.len().next_multiple_of(32) + self.data, 0);
-        bytes
     }
 }
 

@@ -17,6 +17,7 @@
 pub mod compare;
 pub mod example;
 pub mod language;
+pub mod made_gguf;
 pub mod spoil;
 
 /// Compiles and runs the code of the page.
