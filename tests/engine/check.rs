@@ -523,7 +523,7 @@ fn every_bundled_model_passes() -> Test {
         // A model has a root that fires, and the points that its own list has.
         assert!(report.points() >= model.hook_dict(&device())?.len());
     }
-    assert!(names.contains(&"autoencoder"), "{names:?}");
+    assert!(names.contains(&"autoencoder") && names.contains(&"conv_autoencoder"), "{names:?}");
     names.dedup();
     assert_eq!(names.len(), hookpoint_models::bundled().count(), "two models have one name");
     Ok(())

@@ -97,7 +97,7 @@ impl Module for Classifier {
 /// Makes an image small, and large again: what was largest goes back to where it was.
 ///
 /// Where another element becomes the largest, what comes out jumps. Gradients are those of PyTorch, for maxima that
-/// stay where they are; finite differences do not show them, so this network is not in [`bundled`](crate::bundled).
+/// stay where they are; finite differences show them only where the two largest of every window are far apart.
 #[derive(Clone, Debug, AutoHook)]
 pub struct ConvAutoEncoder {
     down: Vec<Down>,
@@ -183,5 +183,19 @@ bundle! {
         Classifier::random(&config, 1, device)
     },
     input: |device| crate::init::Init::new(2).uniform(2, 128, 1., device).and_then(|x| x.reshape((2, 2, 8, 8))),
+    run: |m, x| m.forward(x),
+}
+
+bundle! {
+    "conv_autoencoder",
+    model: |device| {
+        let config = Config { channels: 2, widths: vec![3, 4], size: 4, classes: 1 };
+        ConvAutoEncoder::random(&config, 1, device)
+    },
+    // No two numbers are equal, and the picture is small: no maximum moves when a finite difference is taken.
+    input: |device| {
+        let pixels: Vec<f32> = (0..32u16).map(|n| f32::from(n * 13 % 32) / 16. - 1.).collect();
+        candle_core::Tensor::from_vec(pixels, (1, 2, 4, 4), device)
+    },
     run: |m, x| m.forward(x),
 }
