@@ -1,6 +1,6 @@
 use candle_core::{Device, IndexOp, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::Sweep;
+use hookpoint::{Sweep, SweepResult};
 use hookpoint_models::bert::{self, Bert};
 use hookpoint_models::gpt2::{self, Gpt2, Past};
 use hookpoint_models::lens::Target;
@@ -12,6 +12,18 @@ use crate::models::{bits, Test};
 fn last(logits: &Tensor) -> candle_core::Result<f64> {
     let last = logits.i((0, logits.dim(1)? - 1))?;
     (last.i(3)? - last.i(5)?)?.to_scalar::<f32>().map(f64::from)
+}
+
+/// How large the numbers of a sweep are.
+fn scale(result: &SweepResult) -> f64 {
+    result.baseline.abs().max(result.clean.unwrap().abs())
+}
+
+/// Equal up to the order in which numbers of this size were added.
+#[track_caller]
+fn assert_near(name: &str, found: f64, expected: f64, scale: f64) {
+    let allowed = 1e-5 * expected.abs().max(scale);
+    assert!((found - expected).abs() <= allowed, "{name}: {found} where {expected} is expected");
 }
 
 /// Compares sweeps with one plan after the other.
@@ -27,13 +39,12 @@ fn check<M: AutoHook>(
         let batched = Sweep::over(model, *pattern)?.patch(&clean, &corrupted, &run, last)?;
         let cache = model.run_with_cache(*pattern, |m| run(m, &clean))?.1;
         assert_eq!(cache.len(), exact.cells().count(), "{pattern}");
-        let scale = exact.baseline.abs().max(exact.clean.unwrap().abs());
+        let scale = scale(&exact);
         for name in cache.keys() {
             let plan = model.plan().patch(name, &cache[name])?;
             let value = last(&plan.run(|m| run(m, &corrupted))?.output)?;
             assert_eq!(exact.get(name)?, value, "{name}");
-            let found = batched.get(name)?;
-            assert!((found - value).abs() <= 1e-5 * value.abs().max(scale), "{name}: {found} {value}");
+            assert_near(name, batched.get(name)?, value, scale);
         }
         assert!(batched.work.forwards <= exact.work.forwards);
     }
@@ -146,10 +157,9 @@ fn ready_made_sweeps_have_the_axes_they_name() -> Test {
             assert_eq!(found.axes().len(), shape.len());
             // Without the unembedding it is the same.
             let short = metric.patch(sweeps::over(&model, part, cells)?, &clean, &corrupted)?;
-            let scale = found.baseline.abs().max(found.clean.unwrap().abs());
+            let scale = scale(&found);
             for (cell, other) in found.cells().zip(short.cells()) {
-                let difference = (cell.value - other.value).abs();
-                assert!(difference <= 1e-5 * cell.value.abs().max(scale), "{} {}", cell.name, difference);
+                assert_near(cell.name, other.value, cell.value, scale);
             }
         }
     }
