@@ -188,10 +188,8 @@ impl Recording {
             let nodes: Vec<NodeId> =
                 request.nodes.iter().filter_map(|node| own.get(*node as usize).copied().flatten()).collect();
             let mut times: Vec<u32> = Vec::new();
-            let asked = |point: &&LoggedPoint| {
-                nodes.contains(&point.key.node) && named_by(&request.pattern, point).is_some()
-            };
-            for point in self.inner.points.iter().filter(asked) {
+            let points = self.inner.points.iter().filter(|point| nodes.contains(&point.key.node));
+            for point in by_name(&self.inner.tree, points, &request.pattern) {
                 let visits = point.visits.iter().map(|(time, _)| *time);
                 wanted.extend(visits.clone());
                 times.extend(visits.enumerate().filter_map(|(call, time)| {
@@ -264,15 +262,30 @@ impl std::fmt::Debug for Recording {
 
 /// The points that a pattern selects of those that a run has reached, in the order in which they first were.
 pub(crate) fn reached(tree: &Tree, points: &[LoggedPoint], pattern: &Pattern) -> Vec<Reached> {
-    let reached = points.iter().filter_map(|point| {
-        if !pattern.matches_path(tree.segments(point.key.node)) {
-            return None;
-        }
-        let value = named_by(pattern, point)?;
+    let on_path = |point: &&LoggedPoint| pattern.matches_path(tree.segments(point.key.node));
+    by_name(tree, points.iter().filter(on_path), pattern)
+}
+
+/// The same, by name: bindings of two methods may have one, and are counted together.
+fn by_name<'p>(
+    tree: &Tree,
+    points: impl Iterator<Item = &'p LoggedPoint>,
+    pattern: &Pattern,
+) -> Vec<Reached> {
+    let mut reached: Vec<Reached> = Vec::new();
+    let mut places: FastMap<String, usize> = FastMap::default();
+    for point in points {
+        let Some(value) = named_by(pattern, point) else { continue };
         let name = point_name(tree.segments(point.key.node), value);
-        Some(Reached { name, visits: point.visits.clone() })
-    });
-    let mut reached: Vec<Reached> = reached.collect();
+        let at = *places.entry(name.clone()).or_insert(reached.len());
+        match reached.get_mut(at) {
+            Some(same) => same.visits.extend(point.visits.iter().cloned()),
+            None => reached.push(Reached { name, visits: point.visits.clone() }),
+        }
+    }
+    for point in &mut reached {
+        point.visits.sort_by_key(|(time, _)| *time);
+    }
     reached.sort_by_key(|point| point.visits.first().map(|(time, _)| *time));
     reached
 }
@@ -280,10 +293,8 @@ pub(crate) fn reached(tree: &Tree, points: &[LoggedPoint], pattern: &Pattern) ->
 /// By which of its names a pattern selects the value, if it does.
 fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
     // A binding that is called `out` is not the output.
-    if pattern.value().is_none() && !point.key.is_of_output() {
-        return None;
-    }
-    point.names.iter().map(String::as_str).find(|name| pattern.matches_value(name))
+    let mut names = point.names.iter().filter(|name| *name != "out" || point.key.is_of_output());
+    names.find(|name| pattern.matches_value(name)).map(String::as_str)
 }
 
 fn bytes(tensor: &Tensor) -> usize {

@@ -250,3 +250,93 @@ fn every_tensor_of_a_method_that_returns_several_is_a_point() -> Test {
     assert!(matches!(error.kind(), ErrorKind::NoMatch { .. }), "{error}");
     Ok(())
 }
+
+/// Two `forward*` methods that have a name in common: nested, and each called by itself.
+#[derive(AutoHook)]
+struct Alike;
+
+#[auto_hook]
+impl Alike {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = (x + 1.)?;
+        self.forward_inner(&hidden)
+    }
+
+    fn forward_inner(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = (x * 2.)?;
+        let pair = (hidden.clone(), x.clone());
+        Ok(pair.0)
+    }
+
+    fn forward_other(&self, y: &Tensor) -> Result<Tensor> {
+        let hidden = (y * 3.)?;
+        Ok(hidden)
+    }
+}
+
+fn calls_of(cache: &hookpoint::ActivationCache, name: &str) -> Vec<f32> {
+    cache.calls(name).into_iter().flat_map(numbers).collect()
+}
+
+#[test]
+fn values_of_one_name_in_two_forwards_are_all_kept() -> Test {
+    let hooked = Hooked::new(Alike);
+    let x = full(1., &[1]);
+    for _ in 0..2 {
+        let (_, cache) = hooked.run_with_cache([":hidden", ":x", ":in"], |m| m.forward(&x))?;
+        assert_eq!(calls_of(&cache, ":hidden"), [2., 4.]);
+        assert_eq!((calls_of(&cache, ":x"), calls_of(&cache, ":in")), (vec![1., 2.], vec![1.]));
+    }
+    let run = |m: &Alike| m.forward(&x).and_then(|_| m.forward_other(&x));
+    let plan = hooked.plan().cache([":hidden", ":in", ":hidden#1", ""])?;
+    for _ in 0..2 {
+        let cache = plan.run(run)?.cache;
+        assert_eq!(calls_of(&cache, ":hidden"), [2., 4., 3.]);
+        assert_eq!((calls_of(&cache, ":in"), calls_of(&cache, "")), (vec![1., 1.], vec![4., 3.]));
+    }
+    Ok(())
+}
+
+#[test]
+fn calls_of_one_name_are_counted_across_forwards() -> Test {
+    let hooked = Hooked::new(Alike);
+    let x = full(1., &[1]);
+    let plan = hooked.plan().patch(":hidden#1", &full(7., &[1]))?.cache(":hidden#1")?;
+    let run = plan.run(|m| m.forward(&x))?;
+    assert_eq!((numbers(&run.output), calls_of(&run.cache, ":hidden#1")), (vec![7.], vec![7.]));
+    let seen = std::cell::RefCell::new(Vec::new());
+    let plan = hooked.plan().hook(":hidden", |ctx, _| {
+        seen.borrow_mut().push(ctx.call());
+        Ok(None)
+    })?;
+    plan.run(|m| m.forward(&x).and_then(|_| m.forward_other(&x)))?;
+    assert_eq!(*seen.borrow(), [0, 1, 2]);
+    let run = hooked.plan().cache_grad(":hidden")?.backward(|m| m.forward(&x)?.sum_all())?;
+    assert_eq!(calls_of(&run.grads, ":hidden"), [2., 1.]);
+    let scan = hooked.scan(|m| m.forward(&x))?;
+    assert_eq!(scan.dict.get(":hidden").map(|point| point.calls()), Some(2));
+    // What a recording says of the second one is said of no other.
+    let (_, recording) = hooked.record(|m| m.forward(&x))?;
+    let plan = hooked.plan().patch(":hidden#1", &full(9., &[1]))?.replay(&recording)?;
+    assert_eq!(numbers(&plan.run(|m| m.forward(&x))?.output), [9.]);
+    Ok(())
+}
+
+#[test]
+fn a_binding_called_out_is_not_the_output() -> Test {
+    #[derive(AutoHook)]
+    struct Outward;
+    #[auto_hook]
+    impl Outward {
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            let out = (x + 1.)?;
+            out * 10.
+        }
+    }
+    let hooked = Hooked::new(Outward);
+    let (_, cache) = hooked.run_with_cache(":*", |m| m.forward(&full(1., &[1])))?;
+    assert_eq!(calls_of(&cache, ""), [20.]);
+    let scan = hooked.scan(|m| m.forward(&full(1., &[1])))?;
+    assert_eq!(scan.dict.get("").map(|point| point.calls()), Some(1));
+    Ok(())
+}

@@ -29,10 +29,10 @@ impl RunState<'_> {
             return Ok(());
         }
         let (described, call) = self.about_to_arrive(key, names);
-        for Asked { request: id, name, .. } in &described.asked {
+        for asked @ Asked { request: id, name, .. } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
             let Action::PatchAny(new) = &request.action else { continue };
-            if request.pattern.call().is_some_and(|wanted| wanted != call) {
+            if request.pattern.call().is_some_and(|wanted| wanted != call(asked)) {
                 continue;
             }
             // A `clone` is the user's own code, and may be annotated.
@@ -77,10 +77,10 @@ impl RunState<'_> {
             true => None,
             false => self.arrive(key, names, nothing_seen),
         };
-        let Some((described, call)) = arrived else { return };
-        for Asked { request: id, label, .. } in &described.asked {
+        let Some((described, visit)) = arrived else { return };
+        for asked @ Asked { request: id, label, .. } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
-            let pattern = &request.pattern;
+            let (pattern, call) = (&request.pattern, self.call_number(asked, visit));
             let wanted = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
             if !wanted || !matches!(request.action, Action::Cache(_)) {
                 continue;

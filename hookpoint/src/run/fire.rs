@@ -43,10 +43,10 @@ impl RunState<'_> {
             return Ok(None);
         }
         let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
-        let Some((described, call)) = self.arrive(key, names, seen) else { return Ok(None) };
+        let Some((described, visit)) = self.arrive(key, names, seen) else { return Ok(None) };
         let mut value = Cow::Borrowed(tensor);
         for asked in &described.asked {
-            if let Some(new) = self.act(asked, (described.type_name, call), key, &value, replace)? {
+            if let Some(new) = self.act(asked, (described.type_name, visit), key, &value, replace)? {
                 value = Cow::Owned(new);
             }
         }
@@ -60,14 +60,14 @@ impl RunState<'_> {
     pub(super) fn act(
         &self,
         asked: &Asked,
-        (type_name, call): (&'static str, usize),
+        (type_name, visit): (&'static str, usize),
         key: PointKey,
         value: &Tensor,
         replace: Replace,
     ) -> Result<Option<Tensor>> {
-        let Asked { request: id, name, label, kind } = asked;
+        let Asked { request: id, name, label, kind, .. } = asked;
         let Some(request) = self.requests.get(*id as usize) else { return Ok(None) };
-        let pattern = &request.pattern;
+        let (pattern, call) = (&request.pattern, self.call_number(asked, visit));
         // A whole call is counted by its module, not by one of its values.
         let whole_call = matches!(request.action, Action::HookBackward(_));
         if !whole_call && pattern.call().is_some_and(|wanted| wanted != call) {
@@ -89,7 +89,7 @@ impl RunState<'_> {
                 None
             }
             Action::HookGrad(_) | Action::CacheGrad(_) | Action::HookBackward(_) => {
-                match self.want_gradient(&Wanted { asked, type_name, key, call }, value)? {
+                match self.want_gradient(&Wanted { asked, type_name, key, visit, call }, value)? {
                     Tapped::New(new) => Some(new),
                     Tapped::Already => None,
                     Tapped::Nothing => return Ok(None),
@@ -136,9 +136,11 @@ impl RunState<'_> {
         }
         let points = self.dispatch.points.borrow();
         let Some((number, described)) = points.keeps(key) else { return Ok(false) };
-        let call = self.visit(number);
+        let visit = self.visit(number);
+        self.count_names(described);
         let mut before = None;
-        for Asked { request, label, .. } in &described.asked {
+        for asked @ Asked { request, label, .. } in &described.asked {
+            let call = self.call_number(asked, visit as usize) as u32;
             self.count_fired(*request);
             // Two requests may call it by one name.
             if before.replace(*label) != Some(*label) {
@@ -162,6 +164,28 @@ impl RunState<'_> {
         *visit - 1
     }
 
+    /// Counts one more value for each of the names of a point.
+    #[inline]
+    fn count_names(&self, described: &Described) {
+        let mut named = self.named.borrow_mut();
+        for counter in &described.counters {
+            let at = *counter as usize;
+            if at >= named.len() {
+                named.resize(at + 1, 0);
+            }
+            if let Some(count) = named.get_mut(at) {
+                *count += 1;
+            }
+        }
+    }
+
+    /// Which of the values of its name the one is that was reached last. It is this visit of its point.
+    #[inline]
+    pub(super) fn call_number(&self, asked: &Asked, visit: usize) -> usize {
+        let counted = |counter: u32| self.named.borrow().get(counter as usize).map(|count| *count as usize);
+        asked.counter.map_or(visit, |counter| counted(counter).unwrap_or(0).saturating_sub(1))
+    }
+
     /// How often a module's output, or a parameter, was reached so far.
     #[inline]
     pub(super) fn visits_so_far(&self, node: NodeId) -> u32 {
@@ -176,25 +200,32 @@ impl RunState<'_> {
         seen: impl Fn(usize) -> Seen,
     ) -> Option<(Arc<Described>, usize)> {
         let number = self.dispatch.points.borrow_mut().number(key);
-        let call = self.visit(number) as usize;
-        if self.scans() {
+        let visit = self.visit(number) as usize;
+        let described = self.described(number, key, names);
+        if self.scans() && !described.value.is_empty() {
             self.tape_point(key, names, &seen(0).shape);
             let mut all = self.seen.borrow_mut();
             let order = all.len();
-            all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(call + 1);
+            all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(visit + 1);
         }
-        let described = self.described(number, key, names);
-        (!described.asked.is_empty()).then_some((described, call))
+        self.count_names(&described);
+        (!described.asked.is_empty()).then_some((described, visit))
     }
 
-    /// What is asked for at a point that is about to be reached, and which visit that will be.
+    /// What is asked for at a point that is about to be reached, and which call of each name that will be.
     pub(super) fn about_to_arrive(
         &self,
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
-    ) -> (Arc<Described>, usize) {
+    ) -> (Arc<Described>, impl Fn(&Asked) -> usize + '_) {
         let number = self.dispatch.points.borrow_mut().number(key);
-        let call = self.visits.borrow().get(number as usize).map_or(0, |visits| *visits as usize);
+        let call = move |asked: &Asked| {
+            let (counts, at) = match asked.counter {
+                Some(counter) => (&self.named, counter),
+                None => (&self.visits, number),
+            };
+            counts.borrow().get(at as usize).map_or(0, |count| *count as usize)
+        };
         (self.described(number, key, names), call)
     }
 
@@ -213,22 +244,25 @@ impl RunState<'_> {
         let output = || (self.tree.name(key.node), own_kind);
         let asked = |id: &u32, (name, kind): (Arc<str>, Kind)| {
             let by_call = self.requests.get(*id as usize).is_some_and(|r| r.pattern.call().is_some());
-            let label = self.dispatch.points.borrow_mut().label(key.node, &name, by_call);
-            Asked { request: *id, name, label, kind }
+            let mut points = self.dispatch.points.borrow_mut();
+            let label = points.label(key.node, &name, by_call);
+            let own = key.is_output() && kind == own_kind;
+            let counter = (!own).then(|| points.counter(&name, key.part == WHOLE));
+            Asked { request: *id, name, label, counter, kind }
         };
         // Nearly all points of nearly all runs: outputs that are asked for as such.
         if key.is_output() && wants.only_output {
             let asked: Vec<Asked> = wants.requests.iter().map(|id| asked(id, output())).collect();
             let (value, keeps) = (Cow::Borrowed("out"), self.all_keep(&asked));
-            return Described { node: key.node, value, type_name, asked, keeps };
+            return Described { node: key.node, value, type_name, asked, counters: Vec::new(), keeps };
         }
-        let names = names();
+        let mut names = names();
+        // A binding that is called `out` is not the output, and has no other name.
+        names.retain(|name| name != "out" || key.is_of_output());
         let asked = wants.requests.iter().filter_map(|id| {
             let request = self.requests.get(*id as usize)?;
             let value = match request.action {
                 Action::HookBackward(_) => names.iter().find(|name| is_of_call(name))?,
-                // A binding that is called `out` is not the output.
-                _ if request.pattern.value().is_none() && !key.is_of_output() => return None,
                 // One tensor cannot take the place of all that a pair holds: `:pair` is the first.
                 Action::Patch(_) if key.is_further_part() => {
                     names.iter().find(|name| request.pattern.matches_part(name))?
@@ -247,7 +281,10 @@ impl RunState<'_> {
         let value = Cow::Owned(names.into_iter().next().unwrap_or_default());
         // A value that is not a tensor is kept in another way.
         let keeps = key.part != WHOLE && self.all_keep(&asked);
-        Described { node: key.node, value, type_name, asked, keeps }
+        let mut counters: Vec<u32> = asked.iter().filter_map(|asked| asked.counter).collect();
+        counters.sort_unstable();
+        counters.dedup();
+        Described { node: key.node, value, type_name, asked, counters, keeps }
     }
 
     /// Are all these requests to keep the value as it is?

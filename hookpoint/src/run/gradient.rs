@@ -22,7 +22,7 @@ pub(crate) struct Gradients {
     /// One variable of one element for each device.
     roots: RefCell<Vec<Var>>,
     pub(super) taps: RefCell<Vec<Tapping>>,
-    /// Which tap a point has in a call of it.
+    /// Which tap a point has in a visit of it.
     at: RefCell<FastMap<(PointKey, usize), usize>>,
     /// Where the gradient of something that is not a float was wanted, by request.
     pub(super) not_floats: RefCell<Vec<(u32, Arc<str>, DType)>>,
@@ -69,6 +69,8 @@ pub(super) struct Wanted<'a> {
     pub asked: &'a Asked,
     pub type_name: &'static str,
     pub key: PointKey,
+    /// Which visit of the point it is, and which call of its name.
+    pub visit: usize,
     pub call: usize,
 }
 
@@ -132,7 +134,7 @@ impl RunState<'_> {
         if !self.differentiates() {
             return Ok(Tapped::Nothing);
         }
-        let Wanted { asked, type_name, key, call } = *wanted;
+        let Wanted { asked, type_name, key, visit, call } = *wanted;
         let request = self.requests.get(asked.request as usize);
         let whole_call = request.filter(|request| matches!(request.action, Action::HookBackward(_)));
         let Asked { request, label, kind, .. } = *asked;
@@ -151,14 +153,14 @@ impl RunState<'_> {
             self.gradients.not_floats.borrow_mut().push((request, wish.name, value.dtype()));
             return Ok(Tapped::Nothing);
         }
-        let tap = self.gradients.at.borrow().get(&(key, call)).copied();
+        let tap = self.gradients.at.borrow().get(&(key, visit)).copied();
         if let Some(tap) = tap {
             self.gradients.add_wish(tap, wish);
             return Ok(Tapped::Already);
         }
         let point = TappedPoint { type_name, key, call, step: self.step(), wishes: vec![wish] };
         let (number, tapped) = self.gradients.put(Tapping::Point(point), value)?;
-        self.gradients.at.borrow_mut().insert((key, call), number);
+        self.gradients.at.borrow_mut().insert((key, visit), number);
         Ok(Tapped::New(tapped))
     }
 

@@ -89,6 +89,8 @@ pub(crate) struct RunState<'p> {
     called_with: RefCell<Vec<Named>>,
     /// How often each point was reached, by its number.
     visits: RefCell<Vec<u32>>,
+    /// How often each name was reached that several points may have, by its counter.
+    named: RefCell<Vec<u32>>,
     pub fired: Vec<Cell<usize>>,
     kept: RefCell<Captures>,
     kept_any: RefCell<Vec<CaptureAny>>,
@@ -234,6 +236,7 @@ pub(crate) struct Scratch {
     announced: Vec<Announced>,
     uses: Vec<Use>,
     visits: Vec<u32>,
+    named: Vec<u32>,
 }
 
 /// A call of a module that a scan has seen.
@@ -253,11 +256,12 @@ impl<'p> RunState<'p> {
         learned: &'p Learned,
         tape: Tape<'p>,
     ) -> Self {
-        let Scratch { mut frames, mut announced, mut uses, mut visits } = dispatch.take_scratch();
+        let Scratch { mut frames, mut announced, mut uses, mut visits, mut named } = dispatch.take_scratch();
         frames.clear();
         announced.clear();
         uses.clear();
         visits.clear();
+        named.clear();
         visits.resize(dispatch.known_points(), 0);
         let is_taped = !matches!(tape, Tape::Off);
         Self {
@@ -273,6 +277,7 @@ impl<'p> RunState<'p> {
             uses: RefCell::new(uses),
             called_with: RefCell::default(),
             visits: RefCell::new(visits),
+            named: RefCell::new(named),
             fired: requests.iter().map(|_| Cell::new(0)).collect(),
             kept: RefCell::default(),
             kept_any: RefCell::default(),
@@ -325,7 +330,7 @@ impl<'p> RunState<'p> {
     /// Takes the error that ended the run; none where it went through or was stopped on purpose.
     pub fn into_error(self) -> (Option<Error>, Finished) {
         let error = self.error.into_inner().filter(|error| !matches!(error.kind(), ErrorKind::Stopped));
-        let visits = self.visits.into_inner();
+        let (visits, named) = (self.visits.into_inner(), self.named.into_inner());
         let (tensors, others) = (self.kept.into_inner(), self.kept_any.into_inner());
         let kept = Kept { labels: self.dispatch.labels(), tensors, others };
         let (frames, announced) = (self.frames.into_inner(), self.announced.into_inner());
@@ -335,7 +340,7 @@ impl<'p> RunState<'p> {
             Tape::Noting(noted) => log = Some(noted.into_inner()),
             Tape::Replaying(replaying) => replayed = replaying.replayed.into_inner(),
         }
-        let scratch = Scratch { frames, announced, uses: self.uses.into_inner(), visits };
+        let scratch = Scratch { frames, announced, uses: self.uses.into_inner(), visits, named };
         let finished = Finished {
             kept,
             fired: self.fired.into_iter().map(Cell::into_inner).collect(),

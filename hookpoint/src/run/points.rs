@@ -16,10 +16,12 @@ use crate::value::AnyValue;
 /// What is known of a point whenever it is reached: found out once for all runs of a plan.
 pub(crate) struct Described {
     pub node: NodeId,
-    /// What the value is called.
+    /// What the value is called; nothing, where it cannot be asked for.
     pub value: Cow<'static, str>,
     pub type_name: &'static str,
     pub asked: Vec<Asked>,
+    /// The counters of the names by which it is asked for, each once.
+    pub counters: Vec<u32>,
     /// Are all requests to keep the value as it is?
     pub keeps: bool,
 }
@@ -30,6 +32,9 @@ pub(crate) struct Asked {
     pub name: Arc<str>,
     /// Under which label a cache keeps it.
     pub label: u32,
+    /// What counts its calls: several points may have one name, as bindings of two `forward*` methods may.
+    /// None where the point alone has it, as an output.
+    pub counter: Option<u32>,
     pub kind: Kind,
 }
 
@@ -127,14 +132,16 @@ pub(crate) struct Points {
     nodes: usize,
     labels: Labels,
     by_label: FastMap<(Arc<str>, bool), u32>,
+    /// Counters by name; a value as a whole is counted apart from the tensors in it.
+    by_name: FastMap<(Arc<str>, bool), u32>,
 }
 
 impl Points {
     pub fn new(tree: &Tree) -> Self {
         let labels = Labels { nodes: tree.names().clone(), others: Arc::default() };
         let nodes = tree.nodes.len();
-        let (by_key, by_label) = (FastMap::default(), FastMap::default());
-        Self { by_key, described: vec![None; nodes], nodes, labels, by_label }
+        let (by_key, by_label, by_name) = (FastMap::default(), FastMap::default(), FastMap::default());
+        Self { by_key, described: vec![None; nodes], nodes, labels, by_label, by_name }
     }
 
     /// The number of a point.
@@ -185,6 +192,12 @@ impl Points {
             Arc::make_mut(&mut self.labels.others).push(Label { name: name.clone(), by_call });
         }
         label
+    }
+
+    /// What counts the calls of all points of this name.
+    pub fn counter(&mut self, name: &Arc<str>, whole: bool) -> u32 {
+        let next = self.by_name.len() as u32;
+        *self.by_name.entry((name.clone(), whole)).or_insert(next)
     }
 
     pub fn labels(&self) -> Labels {

@@ -201,10 +201,10 @@ impl RunState<'_> {
                 continue;
             }
             for (part, arrived) in parts.iter_mut().zip(&arrived) {
-                let Some((described, call)) = arrived else { continue };
+                let Some((described, visit)) = arrived else { continue };
                 for asked in described.asked.iter().filter(|asked| asked.request == *id) {
                     let new =
-                        self.act(asked, (described.type_name, *call), part.key, &part.tensor, part.replace)?;
+                        self.act(asked, (described.type_name, *visit), part.key, &part.tensor, part.replace)?;
                     if let Some(new) = new {
                         (part.tensor, part.is_new) = (new, true);
                     }

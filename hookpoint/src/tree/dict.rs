@@ -162,7 +162,11 @@ impl HookDict {
     pub(crate) fn note(&mut self, node: &HookEntry, value: &str, seen: Seen) {
         let name = point_name(&node.segments, value);
         match self.entries.iter_mut().find(|entry| *entry.name == *name) {
-            Some(entry) => entry.seen = Some(seen),
+            // Bindings of two methods may have one name.
+            Some(entry) => {
+                let before = entry.seen.as_ref().map_or(0, |seen| seen.calls);
+                entry.seen = Some(Seen { calls: before + seen.calls, ..seen });
+            }
             None => {
                 // Behind its module, and behind the values of that module that were seen before.
                 let same = |entry: &HookEntry| entry.segments == node.segments;
