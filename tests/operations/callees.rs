@@ -144,3 +144,53 @@ fn a_barrier_inside_an_annotated_function_is_named_where_it_stands() {
     let ErrorKind::GradientLost { operations } = error.kind() else { panic!("{error}") };
     assert!(operations[0].starts_with("`detach` at ") && operations[0].contains("callees.rs:"), "{error}");
 }
+
+#[test]
+fn what_is_wrong_in_a_function_without_annotations_is_refused() {
+    let named = [
+        ("max_pooled", "`max_pool2d((2, 2))` from [1, 2, 4, 6] to [1, 2, 2, 3]"),
+        ("averaged", "`avg_pool2d((3, 2)) with a rest` from [1, 2, 4, 6] to [1, 2, 1, 3]"),
+        ("enlarged", "`upsample_nearest2d(8, 12)` from [1, 2, 4, 6] to [1, 2, 8, 12]"),
+        ("lengthened", "`upsample_nearest1d(72)` from [1, 2, 24] to [1, 2, 72]"),
+    ];
+    for (what, name) in named {
+        let model = Hooked::new(Calls { annotated: false, what });
+        let plan = model.plan().cache_grad(":x.1").unwrap();
+        let error = plan.backward(|m| m.forward(&distinct(&[1, 2, 4, 6]))?.sum_all()).unwrap_err();
+        let ErrorKind::GradientWrong { operations } = error.kind() else { panic!("{what}: {error}") };
+        assert_eq!(operations.as_slice(), [name], "{what}");
+        assert!(error.to_string().contains("#[auto_hook]"), "{error}");
+    }
+}
+
+#[derive(AutoHook)]
+struct Pools(fn(&Tensor) -> Result<Tensor>);
+
+#[auto_hook]
+impl Pools {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let x = x.clone();
+        let f = self.0;
+        f(&x)
+    }
+}
+
+/// The same numbers by other means, with right gradients.
+#[test]
+fn what_only_looks_wrong_is_let_through() {
+    let means: [(&str, fn(&Tensor) -> Result<Tensor>); 6] = [
+        ("diff", |x| hookpoint::diff::max_pool2d(x, 2)),
+        ("diff, enlarged", |x| hookpoint::diff::upsample_nearest2d(x, 8, 12)),
+        ("composed", |x| x.reshape((1, 2, 2, 2, 3, 2))?.max(5)?.max(3)),
+        ("along one dimension", |x| x.broadcast_sub(&x.max_keepdim(D::Minus1)?)),
+        ("broadcast", |x| x.narrow(2, 0, 1)?.narrow(3, 0, 1)?.broadcast_as((1, 2, 5, 5))?.sqr()),
+        ("averaged without a rest", |x| x.avg_pool2d(2)),
+    ];
+    for (what, f) in means {
+        let model = Hooked::new(Pools(f));
+        let x = distinct(&[1, 2, 4, 6]);
+        let report = hookpoint::check_gradients(&model, |m| m.forward(&x)?.sqr(), ":x.1");
+        let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(report.passed(), "{what}: {report}");
+    }
+}

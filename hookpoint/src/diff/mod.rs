@@ -52,5 +52,6 @@ pub use rope::{rope, rope_i, rope_thd};
 pub use scatter::{scatter, scatter_add};
 pub use softmax::softmax_last_dim;
 
+pub(crate) use node::has_right_gradient;
 pub(crate) use rule::{in_double, rule, Given, Operand};
 pub(crate) use tail::tail_rule;

@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor, ToUsize2};
 
-use super::node::attach;
+use super::node::{attach, with_right_gradient};
 
 /// [`Tensor::max_pool2d`] with the right gradient: the first largest element of a window gets all of
 /// it. Candle's own is too small by the size of the window.
@@ -55,7 +55,7 @@ pub(crate) fn pool_rule(
     value: Tensor,
 ) -> Result<Tensor> {
     let input = x.detach();
-    attach("pooling", value, [x], move |step| {
+    let attached = attach("pooling", value, [x], move |step| {
         let (_, _, height, width) = step.value.dims4()?;
         let at = |first, steps, stride| positions(first, steps, stride, &input);
         let mut dx = input.zeros_like()?;
@@ -81,7 +81,8 @@ pub(crate) fn pool_rule(
             dx = dx.index_add(&rows, &dline, 2)?;
         }
         Ok([Some(dx)])
-    })
+    });
+    attached.map(with_right_gradient)
 }
 
 /// `first`, `first + stride`, ..

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Result, Tensor};
 
-use super::node::attach;
+use super::node::{attach, with_right_gradient};
 
 /// [`Tensor::upsample_nearest1d`] with the right gradient, for any target size.
 pub fn upsample_nearest1d(x: &Tensor, size: usize) -> Result<Tensor> {
@@ -40,18 +40,19 @@ fn sources(from: usize, to: usize, device: &Device) -> Result<Tensor> {
 
 pub(crate) fn nearest1d_rule(x: &Tensor, value: Tensor) -> Result<Tensor> {
     let input = x.detach();
-    attach("upsample_nearest1d", value, [x], move |step| {
+    let attached = attach("upsample_nearest1d", value, [x], move |step| {
         let (from, to) = (input.dim(2)?, step.value.dim(2)?);
         let numbers = Tensor::arange(0, from as u32, input.device())?.to_dtype(DType::F32)?;
         let sources = numbers.reshape((1, 1, from))?.upsample_nearest1d(to)?.flatten_all()?;
         let sources = sources.to_dtype(DType::U32)?;
         Ok([Some(input.zeros_like()?.index_add(&sources, step.grad, 2)?)])
-    })
+    });
+    attached.map(with_right_gradient)
 }
 
 pub(crate) fn nearest2d_rule(x: &Tensor, value: Tensor) -> Result<Tensor> {
     let input = x.detach();
-    attach("upsample_nearest2d", value, [x], move |step| {
+    let attached = attach("upsample_nearest2d", value, [x], move |step| {
         let (_, _, height, width) = input.dims4()?;
         let (batch, channels, new_height, new_width) = step.value.dims4()?;
         let rows = sources(height, new_height, input.device())?;
@@ -59,7 +60,8 @@ pub(crate) fn nearest2d_rule(x: &Tensor, value: Tensor) -> Result<Tensor> {
         let lines = Tensor::zeros((batch, channels, height, new_width), input.dtype(), input.device())?;
         let lines = lines.index_add(&rows, step.grad, 2)?;
         Ok([Some(input.zeros_like()?.index_add(&columns, &lines, 3)?)])
-    })
+    });
+    attached.map(with_right_gradient)
 }
 
 #[derive(Clone, Copy)]

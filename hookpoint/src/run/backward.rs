@@ -62,6 +62,9 @@ impl<'p> BackwardPass<'p> {
     /// Differentiates the loss.
     pub fn run(self, loss: &Tensor, allows: Allows) -> Result<Found> {
         self.check(loss)?;
+        if !allows.barriers {
+            super::wrong::check(loss)?;
+        }
         let mut store = with_pass(&self, || loss.backward()).map_err(no_backward)?;
         let unseen = self.see_incomplete_calls()?;
         if !allows.barriers {

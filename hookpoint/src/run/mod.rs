@@ -32,6 +32,7 @@ mod tap;
 mod tape;
 mod together;
 mod wanted;
+mod wrong;
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
