@@ -53,7 +53,7 @@ pub mod a_trait_of_ones_own {
     pub const POINTS: &[&str] = &[
         ":x",
         ":h.0",
-        "layers.0:x",
+        "layers.0:x x 2",
         "layers.0.layer",
         "layers.0:forward",
         "layers.0",
