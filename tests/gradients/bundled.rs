@@ -4,12 +4,15 @@
 //! backward pass. Which points there are is asked of the same model in single precision.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Module, Result, Tensor};
+use candle_nn::VarBuilder;
 use hookpoint::{check_gradients, AutoHook, Hooked};
 use hookpoint_models::autoencoder::{AutoEncoder, Config};
 use hookpoint_models::bert::Bert;
+use hookpoint_models::cnn::{self, Classifier, ConvAutoEncoder};
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::llama::Llama;
 use hookpoint_models::sae::Sae;
@@ -98,6 +101,49 @@ fn sparse_autoencoders_in_double_precision() -> Test {
             Sae::from_dir(folder("sae", case), dtype, &device())
         };
         compare(case, seed, make, |m| m.forward(&x.to_dtype(precision.get())?))?;
+    }
+    Ok(())
+}
+
+/// The points are those of trained weights, and of weights by several seeds: whether a maximum is near its
+/// runner-up is chance.
+#[test]
+fn convolutional_networks_in_double_precision() -> Test {
+    let precision = Cell::new(DType::F32);
+    let x = |config: &cnn::Config| {
+        let x = wave(7, &[2, config.channels, config.size, config.size]);
+        x.to_dtype(precision.get())
+    };
+    let classifier = |dtype| {
+        precision.set(dtype);
+        Classifier::from_dir(folder("cnn", "classifier"), dtype, &device())
+    };
+    compare("classifier", 51, classifier, |m| m.forward(&x(m.config())?))?;
+    let autoencoder = |dtype| {
+        precision.set(dtype);
+        ConvAutoEncoder::from_dir(folder("cnn", "autoencoder"), dtype, &device())
+    };
+    compare("autoencoder", 52, autoencoder, |m| m.forward(&x(m.config())?))?;
+    let config = cnn::Config { channels: 2, widths: vec![3, 4], size: 8, classes: 1 };
+    for seed in 53..65 {
+        let seeded = |dtype| {
+            precision.set(dtype);
+            let mut random = Random(seed);
+            let mut weights = HashMap::new();
+            let convolutions = [("down.0", 2, 3), ("down.1", 3, 4), ("up.0", 4, 3), ("up.1", 3, 2)];
+            for (name, input, output) in convolutions {
+                let shapes = [("weight", vec![output, input, 3, 3]), ("bias", vec![output])];
+                for (what, shape) in shapes {
+                    let numbers = (0..shape.iter().product()).map(|_| random.below(2001) as f64 / 1000. - 1.);
+                    let numbers = numbers.collect::<Vec<f64>>();
+                    let weight = Tensor::from_vec(numbers, shape, &device())?.to_dtype(dtype)?;
+                    weights.insert(format!("{name}.conv.{what}"), weight);
+                }
+            }
+            let vb = VarBuilder::from_tensors(weights, dtype, &device());
+            Ok(ConvAutoEncoder::load(vb, &config)?)
+        };
+        compare(&format!("autoencoder {seed}"), seed, seeded, |m| m.forward(&x(m.config())?))?;
     }
     Ok(())
 }
