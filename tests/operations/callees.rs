@@ -163,8 +163,10 @@ fn what_is_wrong_in_a_function_without_annotations_is_refused() {
     }
 }
 
+type Means = fn(&Tensor) -> Result<Tensor>;
+
 #[derive(AutoHook)]
-struct Pools(fn(&Tensor) -> Result<Tensor>);
+struct Pools(Means);
 
 #[auto_hook]
 impl Pools {
@@ -178,7 +180,7 @@ impl Pools {
 /// The same numbers by other means, with right gradients.
 #[test]
 fn what_only_looks_wrong_is_let_through() {
-    let means: [(&str, fn(&Tensor) -> Result<Tensor>); 6] = [
+    let means: [(&str, Means); 6] = [
         ("diff", |x| hookpoint::diff::max_pool2d(x, 2)),
         ("diff, enlarged", |x| hookpoint::diff::upsample_nearest2d(x, 8, 12)),
         ("composed", |x| x.reshape((1, 2, 2, 2, 3, 2))?.max(5)?.max(3)),
