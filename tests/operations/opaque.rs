@@ -1,7 +1,7 @@
 //! Modules that nobody can look into.
 
 use candle_core::{CpuStorage, DType, Layout, Module, Result, Shape, Tensor};
-use candle_nn::kv_cache::{ConcatKvCache, KvCache};
+use candle_nn::kv_cache::{ConcatKvCache, KvCache, RotatingKvCache};
 use candle_nn::{func, seq, Func, LayerNorm, Linear, RmsNorm, Sequential};
 use hookpoint::prelude::*;
 use hookpoint::{ErrorKind, GradRun};
@@ -208,6 +208,67 @@ fn a_cache_of_keys_and_values_hands_gradients_on() {
         .unwrap();
     close(&run.grads[":k.1#0"], &(&v + 2.).unwrap(), 1e-6);
     close(&run.grads[":v.1#0"], &((&v * 2.).unwrap() + &k).unwrap(), 1e-6);
+}
+
+#[derive(AutoHook)]
+struct Ring {
+    #[hook(skip)]
+    cache: RotatingKvCache,
+}
+
+#[auto_hook]
+impl Ring {
+    fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+        let k = (x * 3.)?;
+        let v = x.sqr()?;
+        // In two places, as models do that treat a prompt in another way.
+        let (keys, values) = match x.dim(2)? {
+            1 => self.cache.append(&k, &v)?,
+            _ => self.cache.append(&k, &v)?,
+        };
+        // No two slots count the same.
+        let slots = Tensor::arange(1f64, 1. + keys.dim(2)? as f64, x.device())?.reshape(((), 1))?;
+        (keys.tanh()? * values)?.broadcast_mul(&slots)?.sum_all()
+    }
+}
+
+/// A prompt and steps, round the ring: what was overwritten counts no more.
+#[test]
+fn a_cache_that_goes_round_hands_gradients_on() {
+    let at = |seed: usize, length: usize| {
+        let numbers = (0..2 * length * 3).map(|number| ((number * 7 + seed * 13) % 29) as f64 / 17. - 0.8);
+        let shape = (1, 2, length, 3);
+        Tensor::from_vec(numbers.collect::<Vec<f64>>(), shape, &candle_core::Device::Cpu).unwrap()
+    };
+    let lengths: [&[usize]; 6] =
+        [&[3, 1], &[3, 2], &[2, 3, 1, 1, 1], &[4, 1, 1], &[6, 1, 2], &[1, 1, 1, 1, 1, 1]];
+    for lengths in lengths {
+        let inputs: Vec<Tensor> = lengths.iter().enumerate().map(|(i, length)| at(i, *length)).collect();
+        let loss = |inputs: &[Tensor], model: &mut Ring| {
+            model.cache.reset();
+            let losses = inputs.iter().map(|x| model.forward(x)).collect::<Result<Vec<_>>>()?;
+            Tensor::stack(&losses, 0)?.sum_all()
+        };
+        let mut model = Hooked::new(Ring { cache: RotatingKvCache::new(2, 4) });
+        let run = model.plan_mut().cache_grad(":x").unwrap().backward_mut(|m| loss(&inputs, m)).unwrap();
+        for (number, input) in inputs.iter().enumerate() {
+            let grad = run.grads[&*format!(":x#{number}")].flatten_all().unwrap().to_vec1::<f64>().unwrap();
+            for (element, grad) in grad.iter().enumerate() {
+                let mut moved = |by: f64| {
+                    let mut numbers = input.flatten_all().unwrap().to_vec1::<f64>().unwrap();
+                    numbers[element] += by;
+                    let mut inputs = inputs.clone();
+                    inputs[number] = Tensor::from_vec(numbers, input.shape(), input.device()).unwrap();
+                    loss(&inputs, &mut model).unwrap().to_scalar::<f64>().unwrap()
+                };
+                let slope = (moved(1e-6) - moved(-1e-6)) / 2e-6;
+                assert!(
+                    (slope - grad).abs() < 1e-5 * (1. + slope.abs()),
+                    "{lengths:?}: {grad} is not {slope}"
+                );
+            }
+        }
+    }
 }
 
 #[derive(AutoHook)]

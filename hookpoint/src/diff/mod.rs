@@ -26,6 +26,7 @@ mod activation;
 mod attention;
 mod conv;
 mod elementwise;
+mod kept;
 pub(crate) mod layer;
 mod node;
 mod norm;
@@ -37,7 +38,6 @@ pub(crate) mod rule;
 mod scatter;
 mod shape;
 mod softmax;
-mod tail;
 
 pub use activation::{gelu, gelu_erf};
 pub use attention::sdpa;
@@ -52,6 +52,6 @@ pub use rope::{rope, rope_i, rope_thd};
 pub use scatter::{scatter, scatter_add};
 pub use softmax::softmax_last_dim;
 
+pub(crate) use kept::cache_rule;
 pub(crate) use node::has_right_gradient;
 pub(crate) use rule::{in_double, rule, Given, Operand};
-pub(crate) use tail::tail_rule;

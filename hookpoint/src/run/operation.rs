@@ -11,7 +11,7 @@ use candle_core::{Tensor, D};
 use candle_nn::attention::AttnMask;
 
 use super::RunState;
-use crate::diff::{in_double, rule, tail_rule, Given, Operand};
+use crate::diff::{cache_rule, in_double, rule, Given, Operand};
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::NodeId;
@@ -70,17 +70,12 @@ impl Operation {
 }
 
 /// What a cache of keys and values has given in this run.
+#[derive(Clone)]
 pub(super) struct Filled {
     /// Whose code has asked it, and where.
     at: (Option<NodeId>, u32),
     keys: Tensor,
     values: Tensor,
-}
-
-impl Filled {
-    fn tensors(&self) -> (Tensor, Tensor) {
-        (self.keys.clone(), self.values.clone())
-    }
 }
 
 fn read(value: Erased<'_>) -> Operand {
@@ -247,31 +242,40 @@ impl RunState<'_> {
         Ok(())
     }
 
-    /// Caches of keys and values copy what they are given, and give back all they have: what was given
-    /// comes last, after what the same cache gave before in this run, or what it held before that.
+    /// Caches of keys and values copy what they are given, and give back all they have: what was given, and what
+    /// the same cache gave before in this run, or what it held before that.
     fn appended(&self, operation: &Operation, given: &Given, mut result: ErasedMut<'_>) -> Result<bool> {
         let Some(Ok((keys, values))) = result.get_mut::<candle_core::Result<(Tensor, Tensor)>>() else {
             return Ok(false);
         };
         let (Some(key), Some(value)) = (given.tensor(1), given.tensor(2)) else { return Ok(false) };
+        let at = (self.caller(), operation.site.line);
         if keys.track_op() || values.track_op() {
+            // Not copied: what is longer than a cache is given back as it is, and held all the same.
+            let filled = Filled { at, keys: keys.clone(), values: values.clone() };
+            self.filled.borrow_mut().push(filled);
             return Ok(false);
         }
-        let at = (self.caller(), operation.site.line);
-        let before = self.filled.borrow().iter().rev().find(|filled| filled.at == at).map(Filled::tensors);
-        let (before_keys, before_values) = before.unzip();
-        let new_keys = tail_rule(before_keys.as_ref(), key, keys)?;
-        let new_values = tail_rule(before_values.as_ref(), value, values)?;
-        let (Some(new_keys), Some(new_values)) = (new_keys, new_values) else {
-            let held = before_keys.iter().chain(&before_values).any(|held| self.wants_gradient_of(held));
-            return match DynamicOps::for_type(result.type_id()).filter(|_| held) {
-                Some(ops) => self.barrier(&operation.described(), ops, result).map(|()| true),
-                None => Ok(false),
-            };
-        };
-        self.filled.borrow_mut().push(Filled { at, keys: new_keys.clone(), values: new_values.clone() });
-        (*keys, *values) = (new_keys, new_values);
-        Ok(true)
+        // The same cache may be asked in several places, and several caches in one: values tell.
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            self.filled.borrow().iter().rev().cloned().partition(|filled| filled.at == at);
+        let is_new = here.is_empty();
+        let before = here.iter().chain(&elsewhere).map(Some).chain(is_new.then_some(None));
+        for before in before {
+            let before = before.map(|before| [&before.keys, &before.values]);
+            if let Some([new_keys, new_values]) = cache_rule(before, [key, value], [&*keys, &*values])? {
+                let filled = Filled { at, keys: new_keys.clone(), values: new_values.clone() };
+                self.filled.borrow_mut().push(filled);
+                (*keys, *values) = (new_keys, new_values);
+                return Ok(true);
+            }
+        }
+        let held =
+            here.iter().any(|held| [&held.keys, &held.values].iter().any(|t| self.wants_gradient_of(t)));
+        match DynamicOps::for_type(result.type_id()).filter(|_| held) {
+            Some(ops) => self.barrier(&operation.described(), ops, result).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Any other operation: what it was given and wants a gradient must have left a trace in the result.
