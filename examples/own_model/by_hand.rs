@@ -7,8 +7,8 @@
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{embedding, linear, Embedding, Linear, VarBuilder};
 use hookpoint::__private::{
-    active, before_call, bound, inventory, operations_wanted, typeid, uses, Before, CallSite, Entered,
-    Erased, ImplInfo, MethodInfo, OpKind, OpSite, Owner, Probe, Slot, Uses, ValueOps,
+    active, before_call, bound, inventory, operations_wanted, typeid, uses, Before, CallSite, Effects,
+    Entered, Erased, ImplInfo, MethodInfo, OpKind, OpSite, Owner, Probe, Slot, Uses, ValueOps,
 };
 use hookpoint::{AutoHook, Visitor};
 
@@ -65,7 +65,9 @@ static MLP_FORWARD: MethodInfo = MethodInfo {
     values: &["hidden", "change"],
     file: file!(),
     line: line!(),
-    mutates: false,
+    effects: Effects::NONE,
+    writes: false,
+    calls: &[],
 };
 const HIDDEN_VALUE: u32 = 0;
 const CHANGE_VALUE: u32 = 1;
@@ -77,7 +79,9 @@ static MODEL_FORWARD: MethodInfo = MethodInfo {
     values: &["stream.0", "stream.1"],
     file: file!(),
     line: line!(),
-    mutates: false,
+    effects: Effects::NONE,
+    writes: false,
+    calls: &[],
 };
 const EMBEDDED_STREAM: u32 = 0;
 const BLOCK_STREAM: u32 = 1;
@@ -86,14 +90,14 @@ inventory::submit! {
     ImplInfo {
         owner: Owner::Exact(typeid::of::<Mlp>),
         type_name: "Mlp",
-        methods: &[MethodInfo { name: "forward", args: &["x"], values: &["hidden", "change"], file: file!(), line: line!(), mutates: false }],
+        methods: &[MethodInfo { name: "forward", args: &["x"], values: &["hidden", "change"], file: file!(), line: line!(), effects: Effects::NONE, writes: false, calls: &[] }],
     }
 }
 inventory::submit! {
     ImplInfo {
         owner: Owner::Exact(typeid::of::<Model>),
         type_name: "Model",
-        methods: &[MethodInfo { name: "forward", args: &["ids"], values: &["stream.0", "stream.1"], file: file!(), line: line!(), mutates: false }],
+        methods: &[MethodInfo { name: "forward", args: &["ids"], values: &["stream.0", "stream.1"], file: file!(), line: line!(), effects: Effects::NONE, writes: false, calls: &[] }],
     }
 }
 

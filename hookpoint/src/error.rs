@@ -209,15 +209,13 @@ pub enum ErrorKind {
         /// What the hook returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The model failed after modules were replaced without being run, by patches whose shape could
-    /// not be checked.
-    #[error("the model failed after {} had been replaced without being run\n  \
-             the patch has the shape of the input; if the output has another one, give the patch that\n  {source}", some_of(points))]
-    UncheckedPatch {
-        /// The modules that were replaced.
-        points: Vec<String>,
-        /// How the model failed.
-        source: Box<dyn std::error::Error + Send + Sync>,
+    /// The model wrote into a tensor that a patch or a hook had given it, which holds other numbers now.
+    #[error("{operation} has written into a tensor that a patch, a hook or a recording gave to the model\n  \
+             derive `AutoHook` for the type whose method that is and make it a part of the model, or give a copy; from \
+             now on the model gets copies")]
+    PatchOverwritten {
+        /// What wrote, and where.
+        operation: String,
     },
     /// A model did not pass [`check_auto_hook`](crate::check_auto_hook).
     #[error("{report}")]

@@ -228,9 +228,11 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// or on another device is converted; integers in the place of floats are an error.
     ///
     /// A module whose whole output is replaced does not run, if nothing inside it is wanted, no hook
-    /// wants its own output, and the shape that its output would have is known: from the kind of layer,
-    /// from an earlier run, or because the patch has the shape of the input. Where the shape is not
+    /// wants its own output, nothing says that it changes anything besides its result, and the shape that
+    /// its output would have is known: from the kind of layer, or from an earlier run. Where the shape is not
     /// known, the module runs, and the patch is checked against its output.
+    ///
+    /// The model never writes into `tensor`: a model whose annotated code writes in place gets a copy.
     ///
     /// ```
     #[doc = include_str!("two_layers.txt")]

@@ -7,7 +7,7 @@ pub use crate::raw::{active, operations_wanted, Derived, Erased, Kept, Slot};
 pub use crate::run::{
     before_call, bound, bound_ref, uses, Before, CallSite, CallToken, Entered, OpKind, OpSite, Uses,
 };
-pub use crate::tree::{ImplInfo, MethodInfo, Owner, TypeInfo};
+pub use crate::tree::{Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo};
 pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, ValueOps};
 
 /// How the derive visits a field: as what it is, found out by method resolution, which prefers the

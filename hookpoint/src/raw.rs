@@ -367,6 +367,9 @@ unsafe impl<T: Derived> Plain for ResultOfDerived<T> {
 
 /// How to call a module of type `T` with one tensor, where that is possible.
 pub trait Caller<T: ?Sized> {
+    /// Does it matter whether the module is called for training?
+    const MINDS_TRAINING: bool = false;
+
     /// Calls `module`, or says that it cannot be called this way.
     fn call(module: &T, input: &Tensor, train: bool) -> Option<candle_core::Result<Tensor>>;
 }

@@ -24,6 +24,8 @@ mod values;
 mod calls;
 /// Runs that end with the last wanted point.
 mod collect;
+/// What modules change besides their results: nothing of it is lost because a module is patched.
+mod effects;
 /// The inputs of modules, read and replaced.
 mod inputs;
 /// Methods other than `forward`.

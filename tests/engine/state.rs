@@ -117,9 +117,9 @@ fn shapes_learned_before_state_appeared_are_not_mixed_up() -> Test {
     plan.run_mut(|m| m.forward(&token(0)))?;
     plan.run_mut(|m| m.forward(&token(1)))?;
     drop(plan);
-    let mut plan = hooked.plan_mut().patch("blocks.1", &full(1., &[1, 1, 2]))?;
+    let mut plan = hooked.plan_mut().patch("blocks.1.layer", &full(1., &[1, 1, 2]))?;
     let run = plan.run_mut(|m| m.forward(&token(2)))?;
-    assert_eq!(run.skipped().collect::<Vec<_>>(), ["blocks.1"]);
+    assert_eq!(run.skipped().collect::<Vec<_>>(), ["blocks.1.layer"]);
     Ok(())
 }
 
@@ -207,10 +207,14 @@ fn changing_the_model_directly_makes_a_new_index() -> Test {
 }
 
 #[test]
-fn skipping_a_module_leaves_its_state() -> Test {
+fn a_patched_module_keeps_its_state() -> Test {
     let mut hooked = generates();
-    hooked.plan_mut().patch("blocks.0", &full(1., &[1, 1, 2]))?.run_mut(|m| m.forward(&token(0)))?;
-    assert!(hooked.blocks[0].sum.is_none());
+    let mut plan = hooked.plan_mut().patch("blocks.0", &full(1., &[1, 1, 2]))?;
+    for _ in 0..2 {
+        assert_eq!(plan.run_mut(|m| m.forward(&token(0)))?.skipped().count(), 0);
+    }
+    drop(plan);
+    assert!(hooked.blocks[0].sum.is_some());
     assert!(hooked.blocks[1].sum.is_some());
     Ok(())
 }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 use hookpoint::prelude::*;
 use hookpoint_models::english::{English, Example, Pairs};
-use hookpoint_models::gpt2::{Generation, Gpt2};
+use hookpoint_models::gpt2::{Generation, Gpt2, Past};
 
 use crate::fixtures::{device, numbers, Test};
 
@@ -187,5 +187,28 @@ fn its_text_can_be_read() -> Test {
     let text =
         model.complete("After Nora and Hugo went to the zoo, Nora gave an apple to", &Generation::new(2))?;
     assert_eq!(text, " Hugo.");
+    Ok(())
+}
+
+#[test]
+fn a_patch_with_what_is_there_anyway_changes_nothing_of_what_comes_after_the_prompt() -> Test {
+    let model = Hooked::new(embedded());
+    let prompt = ids(&model, "When Mary and John went to the store, John gave a drink to");
+    let split = prompt.dim(1)? - 1;
+    let (before, last) = (prompt.narrow(1, 0, split)?, prompt.narrow(1, split, 1)?);
+    for point in ["blocks.1.attn", "blocks.1", "blocks.0.attn.c_proj"] {
+        let mut past = Past::new();
+        let (_, cache) = model.run_with_cache(point, |m| m.forward_after(&before, &mut past))?;
+        let clean = model.forward_after(&last, &mut past)?;
+        // Shapes that were seen with a past that forgets say nothing of one that does not.
+        model.run_with_cache(point, |m| m.forward(&before))?;
+        let plan = model.plan().patch(format!("{point}#0"), &cache[point])?;
+        for _ in 0..2 {
+            let mut past = Past::new();
+            plan.run(|m| m.forward_after(&before, &mut past))?;
+            let patched = model.forward_after(&last, &mut past)?;
+            assert_eq!(numbers(&patched), numbers(&clean), "{point}");
+        }
+    }
     Ok(())
 }

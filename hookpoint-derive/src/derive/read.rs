@@ -36,6 +36,8 @@ pub struct Field {
     pub member: Member,
     /// What its path calls it; none where that is its position.
     pub label: Option<String>,
+    /// Can it be changed behind a shared reference, as far as its type says?
+    pub is_cell: bool,
     pub ty: Type,
 }
 
@@ -146,9 +148,10 @@ fn fields(fields: &Fields, has_state: &mut bool, problems: &mut Problems) -> Vec
     let mut labels: HashSet<String> = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
         let words = Words::read(&field.attrs, Place::Field, problems);
-        // State that is no point is state nevertheless.
-        *has_state |= !words.pure && holds_cell(&field.ty);
+        let is_cell = !words.pure && holds_cell(&field.ty);
         if words.skip {
+            // State that is no point is state nevertheless.
+            *has_state |= is_cell;
             continue;
         }
         let own = field.ident.as_ref().map(unraw);
@@ -170,7 +173,7 @@ fn fields(fields: &Fields, has_state: &mut bool, problems: &mut Problems) -> Vec
             Some(ident) => Member::Named(ident.clone()),
             None => Member::Unnamed(syn::Index { index: index as u32, span: Span::call_site() }),
         };
-        read.push(Field { member, label, ty: field.ty.clone() });
+        read.push(Field { member, label, is_cell, ty: field.ty.clone() });
     }
     read
 }

@@ -26,7 +26,11 @@ pub fn auto_hook(model: &Model) -> TokenStream {
     let body = on_fields(model, &|field, value| {
         // A list's position is a step of another kind than a name, but reads the same.
         let label = field.label.clone().unwrap_or_else(|| field.position().unwrap_or(0).to_string());
-        quote!((&&&&&Field(#label, #value)).visit_field(#visitor);)
+        let visit = quote!((&&&&&Field(#label, #value)).visit_field(#visitor););
+        match field.is_cell {
+            true => quote!(#visitor.cell(|#visitor| { #visit });),
+            false => visit,
+        }
     });
     let generics = bounded(model, &quote!(#krate::AutoHook));
     let (impl_generics, type_generics, where_clause) = generics.split_for_impl();

@@ -38,6 +38,7 @@ pub fn is_known_method(name: &str) -> bool {
             | "broadcast_matmul"
             | "broadcast_mul"
             | "broadcast_sub"
+            | "const_set"
             | "conv1d"
             | "conv2d"
             | "conv_transpose1d"
@@ -46,6 +47,9 @@ pub fn is_known_method(name: &str) -> bool {
             | "div"
             | "gelu"
             | "gelu_erf"
+            | "inplace_op1"
+            | "inplace_op2"
+            | "inplace_op3"
             | "interpolate1d"
             | "interpolate2d"
             | "matmul"
@@ -68,7 +72,29 @@ pub fn is_known_method(name: &str) -> bool {
             | "upsample_nearest1d"
             | "upsample_nearest2d"
             | "where_cond"
+            | "zero_set"
     )
+}
+
+/// Methods that write into the tensor that they are called on.
+pub fn writes_in_place(name: &str) -> bool {
+    matches!(
+        name,
+        "const_set"
+            | "inplace_op1"
+            | "inplace_op2"
+            | "inplace_op3"
+            | "scatter_add_set"
+            | "scatter_set"
+            | "slice_set"
+            | "zero_set"
+    )
+}
+
+/// Of these the runtime hears in every run: those that write, and those that give out a buffer which they write
+/// to later, as candle's caches of keys and values do.
+pub fn is_always_heard(name: &str) -> bool {
+    name == "append" || writes_in_place(name)
 }
 
 fn is_known_function(name: &str) -> bool {

@@ -26,6 +26,8 @@
 //! A method that returns a reference, or something with a lifetime, is entered but not wrapped: its
 //! result is passed on as it is.
 
+use std::collections::BTreeSet;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
@@ -33,7 +35,8 @@ use syn::{
     Attribute, Block, FnArg, GenericArgument, ImplItemFn, Pat, PathArguments, ReturnType, Signature, Type,
 };
 
-use super::place::{borrows_mutably, is_borrowing, is_scalar, mentions};
+use super::effects::Effects;
+use super::place::{is_borrowing, is_scalar, mentions};
 use super::rewrite::{is_lint_level, Names, Rewriter};
 use super::scalars::locals;
 use crate::derive::unraw;
@@ -43,16 +46,21 @@ pub struct Instrumented {
     name: String,
     args: Vec<String>,
     values: Vec<String>,
-    /// Does the signature let it change something besides its result?
-    mutates: bool,
+    effects: Effects,
+    /// Does its code write into tensors?
+    writes: bool,
+    /// The functions that its code calls.
+    calls: BTreeSet<String>,
     span: Span,
 }
 
 impl Instrumented {
     /// The static description, as an expression.
     pub fn info(&self, krate: &TokenStream) -> TokenStream {
-        let Instrumented { name, args, values, mutates, span } = self;
+        let Instrumented { name, args, values, effects, writes, calls, span } = self;
+        let calls = calls.iter();
         let line = quote_spanned!(*span=> ::core::line!());
+        let effects = effects.tokens(krate);
         quote! {
             #krate::__private::MethodInfo {
                 name: #name,
@@ -60,7 +68,9 @@ impl Instrumented {
                 values: &[#(#values),*],
                 file: ::core::file!(),
                 line: #line,
-                mutates: #mutates,
+                effects: #effects,
+                writes: #writes,
+                calls: &[#(#calls),*],
             }
         }
     }
@@ -87,6 +97,7 @@ pub fn on_method(
     };
     let wrapped = result.filter(|ty| !is_borrowing(ty) && !is_unit(ty));
     let arguments = Arguments::read(&mut function.sig, parameters, wrapped.is_some());
+    let effects = Effects::of(&function.sig, &arguments, pure);
 
     let references = arguments.shown.iter().filter(|shown| shown.how == How::Reference);
     let references = references.map(|shown| shown.name.to_string());
@@ -98,7 +109,9 @@ pub fn on_method(
         name: unraw(&function.sig.ident),
         args: numbered.0,
         values: numbered.1,
-        mutates: !pure && may_mutate(&function.sig),
+        effects,
+        writes: rewriter.writes,
+        calls: std::mem::take(&mut rewriter.calls),
         span: function.sig.ident.span(),
     };
 
@@ -160,6 +173,13 @@ pub fn on_function(signature: &Signature, block: &mut Block, krate: &TokenStream
     }
     let mut rewriter = Rewriter::new(krate, locals(signature, block), Names::Dropped, []);
     rewriter.on_block(block);
+    let Rewriter { writes, calls, .. } = rewriter;
+    if writes || !calls.is_empty() {
+        let (name, calls) = (unraw(&signature.ident), calls.iter());
+        let info =
+            quote!(#krate::__private::FunctionInfo { name: #name, writes: #writes, calls: &[#(#calls),*] });
+        block.stmts.insert(0, syn::parse_quote!(#krate::__private::inventory::submit! { #info }));
+    }
 }
 
 /// Does a function compute with tensors that it is given? A constructor does not.
@@ -179,15 +199,6 @@ fn is_left_alone(signature: &Signature) -> bool {
         ReturnType::Default => false,
     };
     alone || (tells && signature.inputs.len() == 1)
-}
-
-/// Is there anything in the signature through which something may be changed: `&mut self`, an argument that
-/// is or holds a `&mut`?
-fn may_mutate(signature: &Signature) -> bool {
-    signature.inputs.iter().any(|input| match input {
-        FnArg::Receiver(receiver) => receiver.mutability.is_some() || borrows_mutably(&receiver.ty),
-        FnArg::Typed(argument) => borrows_mutably(&argument.ty),
-    })
 }
 
 fn is_unit(ty: &Type) -> bool {
@@ -228,7 +239,7 @@ fn receiver(signature: &Signature) -> TokenStream {
 }
 
 /// The arguments of a method, without `self`.
-struct Arguments {
+pub struct Arguments {
     names: Vec<String>,
     shown: Vec<Shown>,
 }
@@ -258,6 +269,11 @@ enum How {
 }
 
 impl Arguments {
+    /// Is the argument with this number shown to the runtime?
+    pub fn is_shown(&self, number: u32) -> bool {
+        self.shown.iter().any(|shown| shown.number == number)
+    }
+
     fn read(signature: &mut Signature, parameters: &[Ident], wrapped: bool) -> Self {
         let mut names = Vec::new();
         let mut shown = Vec::new();

@@ -7,6 +7,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprMethodCall, Lit, Member};
 
+use super::known::is_always_heard;
 use super::place::{is_constructor, is_pure, starts_upper};
 use crate::derive::unraw;
 
@@ -233,9 +234,15 @@ pub struct Operation {
 /// ```text
 /// (if operations_wanted() { uses(&SITE, &[(1, "scale", Erased::of(&self.scale))]) } else { NONE })
 /// ```
+///
+/// Of an operation that writes into a tensor, every run hears: `(if active() { uses(..) } else { NONE })`.
 pub fn uses(operation: &Operation, found: &[Operand], krate: &TokenStream) -> TokenStream {
     let now = uses_now(operation, found, krate);
-    quote!((if #krate::__private::operations_wanted() { #now } else { #krate::__private::Uses::NONE }))
+    let asked = match operation.kind != "Function" && is_always_heard(&operation.name) {
+        true => quote!(active),
+        false => quote!(operations_wanted),
+    };
+    quote!((if #krate::__private::#asked() { #now } else { #krate::__private::Uses::NONE }))
 }
 
 /// The same where somebody is known to listen.

@@ -27,7 +27,7 @@
 //! where temporaries live to the end of the statement as they did before. Never in a closure: they
 //! may hold a `?`. Nested functions, macros, `async` and `const` blocks are left alone.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned, ToTokens};
@@ -37,8 +37,8 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
 
 use super::known::{
-    called, is_computed, is_known_method, is_tried, is_value, pass_function, pass_through, shown, Called,
-    Shown,
+    called, is_computed, is_known_method, is_tried, is_value, pass_function, pass_through, shown,
+    writes_in_place, Called, Shown,
 };
 use super::operands::{is_integer, is_no_operation, numbered, operands, uses, uses_now, Operand, Operation};
 use super::place::{diverges, impure_root, is_constructor, is_pure, starts_upper};
@@ -66,6 +66,10 @@ pub struct Rewriter<'k> {
     pub method: Ident,
     /// The bindings met so far, in order.
     pub values: Vec<String>,
+    /// Does the code write into tensors?
+    pub writes: bool,
+    /// The functions that it calls, by the last parts of their names, each once.
+    pub calls: BTreeSet<String>,
 }
 
 impl<'k> Rewriter<'k> {
@@ -79,7 +83,17 @@ impl<'k> Rewriter<'k> {
         let method = Ident::new("__HOOKPOINT_METHOD", Span::mixed_site());
         let Locals { scalars, all } = locals;
         let references = References::new(references, all.clone());
-        Self { krate, scalars, locals: all, references, names, method, values: Vec::new() }
+        Self {
+            krate,
+            scalars,
+            locals: all,
+            references,
+            names,
+            method,
+            values: Vec::new(),
+            writes: false,
+            calls: BTreeSet::new(),
+        }
     }
 
     /// Where the method keeps what takes the place of what its references refer to, if it has any.
@@ -151,6 +165,7 @@ impl<'k> Rewriter<'k> {
         // The module itself is no operand: it is not a tensor.
         let mut found = Vec::new();
         let is_known = module.is_none() && is_known_method(&name);
+        self.writes |= is_known && writes_in_place(&name);
         let is_operation = module.is_some() || is_known || !is_no_operation(&name);
         if is_operation && !matches!(module, Some(Module::Receiver)) {
             numbered(0, &call.receiver, &self.scalars, &mut found);
@@ -238,6 +253,10 @@ impl<'k> Rewriter<'k> {
         }
         let (what, name) = called(call, &self.locals);
         let kind = if what == Called::Associated { "Associated" } else { "Function" };
+        self.writes |= what == Called::Associated && writes_in_place(&name);
+        if what == Called::Free {
+            self.calls.insert(name.trim_start_matches("r#").to_string());
+        }
         let operation = Operation { name, kind, span: call.func.span() };
         let forward = match &*call.func {
             Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),

@@ -6,7 +6,11 @@ impl Block {
             values: &["x.1", "att.0", "att.1", "y"],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &["done", "maybe", "none", "softmax", "split", "tanh"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -72,6 +76,8 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Block > ()), type_name : "Block", methods : & [::hookpoint::__private::MethodInfo
         { name : "forward", args : & ["x.0"], values : & ["x.1", "att.0", "att.1", "y"],
-        file : ::core::file!(), line : ::core::line!(), mutates : false, }], }
+        file : ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :
+        & ["done", "maybe", "none", "softmax", "split", "tanh"], }], }
     }
 };

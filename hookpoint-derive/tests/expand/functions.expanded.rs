@@ -205,7 +205,11 @@ impl Attention {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &[],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -271,6 +275,8 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Attention > ()), type_name : "Attention", methods : &
         [::hookpoint::__private::MethodInfo { name : "forward", args : & ["x"], values :
-        & [], file : ::core::file!(), line : ::core::line!(), mutates : false, }], }
+        & [], file : ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :
+        & [], }], }
     }
 };

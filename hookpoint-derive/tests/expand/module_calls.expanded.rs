@@ -6,7 +6,11 @@ impl Module for Mlp {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &[],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -231,6 +235,7 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Mlp > ()), type_name : "Mlp", methods : & [::hookpoint::__private::MethodInfo {
         name : "forward", args : & ["x"], values : & [], file : ::core::file!(), line :
-        ::core::line!(), mutates : false, }], }
+        ::core::line!(), effects : ::hookpoint::__private::Effects::None { doubts : & []
+        }, writes : false, calls : & [], }], }
     }
 };

@@ -6,7 +6,11 @@ impl Attention {
             values: &["scores"],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &["groups"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -275,7 +279,9 @@ impl Attention {
             values: &["mask", "x.1"],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::Possible,
+            writes: false,
+            calls: &["causal"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -428,9 +434,11 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Attention > ()), type_name : "Attention", methods : &
         [::hookpoint::__private::MethodInfo { name : "forward", args : & ["x"], values :
-        & ["scores"], file : ::core::file!(), line : ::core::line!(), mutates : false, },
-        ::hookpoint::__private::MethodInfo { name : "rotated", args : & ["x.0", "rope"],
-        values : & ["mask", "x.1"], file : ::core::file!(), line : ::core::line!(),
-        mutates : false, }], }
+        & ["scores"], file : ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :
+        & ["groups"], }, ::hookpoint::__private::MethodInfo { name : "rotated", args : &
+        ["x.0", "rope"], values : & ["mask", "x.1"], file : ::core::file!(), line :
+        ::core::line!(), effects : ::hookpoint::__private::Effects::Possible, writes :
+        false, calls : & ["causal"], }], }
     }
 };

@@ -6,7 +6,11 @@ impl Scale {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &[],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -111,6 +115,7 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Scale > ()), type_name : "Scale", methods : & [::hookpoint::__private::MethodInfo
         { name : "forward", args : & ["x"], values : & [], file : ::core::file!(), line :
-        ::core::line!(), mutates : false, }], }
+        ::core::line!(), effects : ::hookpoint::__private::Effects::None { doubts : & []
+        }, writes : false, calls : & [], }], }
     }
 };

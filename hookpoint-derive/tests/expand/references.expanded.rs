@@ -6,7 +6,11 @@ impl Block {
             values: &["residual", "y"],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &[],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -130,6 +134,8 @@ const _: () = {
         ::hookpoint::__private::Owner::Exact(|| ::hookpoint::__private::typeid::of:: <
         Block > ()), type_name : "Block", methods : & [::hookpoint::__private::MethodInfo
         { name : "forward", args : & ["x"], values : & ["residual", "y"], file :
-        ::core::file!(), line : ::core::line!(), mutates : false, }], }
+        ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :
+        & [], }], }
     }
 };

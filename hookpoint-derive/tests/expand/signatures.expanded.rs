@@ -12,7 +12,11 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &["pick"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -31,7 +35,9 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: true,
+            effects: ::hookpoint::__private::Effects::Possible,
+            writes: false,
+            calls: &["clear"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -49,7 +55,9 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::Possible,
+            writes: false,
+            calls: &["decode"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -95,7 +103,11 @@ impl<T> Attention<T> {
             values: &[],
             file: ::core::file!(),
             line: ::core::line!(),
-            mutates: false,
+            effects: ::hookpoint::__private::Effects::None {
+                doubts: &[],
+            },
+            writes: false,
+            calls: &["encode"],
         };
         let __entered = ::hookpoint::__private::Entered::new(
             &__HOOKPOINT_METHOD,
@@ -141,13 +153,18 @@ const _: () = {
         ::hookpoint::__private::ImplInfo { owner :
         ::hookpoint::__private::Owner::Named("Attention"), type_name : "Attention < T >",
         methods : & [::hookpoint::__private::MethodInfo { name : "mask", args : & ["n"],
-        values : & [], file : ::core::file!(), line : ::core::line!(), mutates : false,
-        }, ::hookpoint::__private::MethodInfo { name : "reset", args : & ["x", "mask",
-        "cache"], values : & [], file : ::core::file!(), line : ::core::line!(), mutates
-        : true, }, ::hookpoint::__private::MethodInfo { name : "decode", args : &
-        ["code", "config", "codes"], values : & [], file : ::core::file!(), line :
-        ::core::line!(), mutates : false, }, ::hookpoint::__private::MethodInfo { name :
-        "encode", args : & ["", "x"], values : & [], file : ::core::file!(), line :
-        ::core::line!(), mutates : false, }], }
+        values : & [], file : ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :
+        & ["pick"], }, ::hookpoint::__private::MethodInfo { name : "reset", args : &
+        ["x", "mask", "cache"], values : & [], file : ::core::file!(), line :
+        ::core::line!(), effects : ::hookpoint::__private::Effects::Possible, writes :
+        false, calls : & ["clear"], }, ::hookpoint::__private::MethodInfo { name :
+        "decode", args : & ["code", "config", "codes"], values : & [], file :
+        ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::Possible, writes : false, calls : & ["decode"],
+        }, ::hookpoint::__private::MethodInfo { name : "encode", args : & ["", "x"],
+        values : & [], file : ::core::file!(), line : ::core::line!(), effects :
+        ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :
+        & ["encode"], }], }
     }
 };

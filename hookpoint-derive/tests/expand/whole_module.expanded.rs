@@ -6,6 +6,10 @@ mod model {
     struct Derived;
     struct Config;
     fn scaled(x: &Tensor) -> Result<Tensor> {
+        ::hookpoint::__private::inventory::submit! {
+            ::hookpoint::__private::FunctionInfo { name : "scaled", writes : false, calls
+            : & ["tanh"] }
+        }
         let y = tanh(1);
         (match ((if ::hookpoint::__private::operations_wanted() {
             ::hookpoint::__private::uses(
@@ -37,7 +41,11 @@ mod model {
                     values: &[],
                     file: ::core::file!(),
                     line: ::core::line!(),
-                    mutates: false,
+                    effects: ::hookpoint::__private::Effects::None {
+                        doubts: &[],
+                    },
+                    writes: false,
+                    calls: &[],
                 };
                 let __entered = ::hookpoint::__private::Entered::new(
                     &__HOOKPOINT_METHOD,
@@ -52,7 +60,8 @@ mod model {
                 ::hookpoint::__private::typeid::of:: < Block > ()), type_name : "Block",
                 methods : & [::hookpoint::__private::MethodInfo { name : "check", args :
                 & [], values : & [], file : ::core::file!(), line : ::core::line!(),
-                mutates : false, }], }
+                effects : ::hookpoint::__private::Effects::None { doubts : & [] }, writes
+                : false, calls : & [], }], }
             }
         };
     }

@@ -78,20 +78,7 @@ pub(super) fn execute_with<T, E: Into<BoxedError>>(
         (Some(error), _) => Err(error),
         (None, Ok(output)) => Ok((Some(output), finished)),
         (None, Err(_)) if stopped => Ok((None, finished)),
-        (None, Err(error)) => Err(explained(Error::from_boxed(error.into()), tree, &finished)),
-    }
-}
-
-/// A model that fails after one of its modules was replaced without being run fails because of that,
-/// most of the time.
-fn explained(error: Error, tree: &Tree, finished: &Finished) -> Error {
-    let on_trust = finished.skipped.iter().filter(|skipped| skipped.trusted);
-    let points: Vec<String> = on_trust.map(|skipped| tree.name(skipped.node).to_string()).collect();
-    match error.kind() {
-        ErrorKind::Candle(_) | ErrorKind::Model(_) if !points.is_empty() => {
-            ErrorKind::UncheckedPatch { points, source: Box::new(error) }.into()
-        }
-        _ => error,
+        (None, Err(error)) => Err(Error::from_boxed(error.into())),
     }
 }
 
@@ -102,7 +89,7 @@ pub(super) fn finished_run<T>(
 ) -> Result<Run<T>> {
     check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
-    let skipped = finished.skipped.iter().map(|skipped| asked.tree.name(skipped.node)).collect();
+    let skipped = finished.skipped.iter().map(|node| asked.tree.name(*node)).collect();
     let replayed = finished.replayed.iter().map(|node| asked.tree.name(*node)).collect();
     asked.dispatch.give_scratch(finished.scratch);
     let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.own()));

@@ -217,7 +217,7 @@ impl RunState<'_> {
         let wants = self.dispatch.at(node);
         let is_lesson = frame.is_call && frame.lesson.is_none() && self.is_lesson(wants);
         if let Some(tensor) = tensor.filter(|_| is_lesson) {
-            frame.lesson = self.begin_lesson(node, tensor);
+            frame.lesson = self.begin_lesson(node, tensor, frame.effects);
             frame.replaced_for = wants.may_skip.then(|| tensor.clone());
         }
         let (method, is_call) = (frame.method, frame.is_call);

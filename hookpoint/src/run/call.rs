@@ -247,6 +247,7 @@ impl RunState<'_> {
             let called_with = Some(self.is_called_with(&parts));
             return Call { announced: Some(at), called_with, ..Call::of(node) }.into();
         }
+        self.note_layer(node, asked.inputs);
         if self.is_taped {
             if let Some(token) = self.before_on_tape(asked, node, done) {
                 return token;
@@ -273,10 +274,7 @@ impl RunState<'_> {
     #[cold]
     #[inline(never)]
     fn before_on_tape(&self, asked: &Asked<'_>, node: NodeId, done: &mut Done) -> Option<CallToken> {
-        // In training, a layer may draw lots, or keep statistics.
-        let trains = asked.inputs.iter().any(|input| input.get::<bool>() == Some(&true));
-        let counts = !trains && calls_with_one_tensor(asked.site.method, asked.inputs);
-        if !counts || !(asked.computable)() {
+        if !self.may_be_left_out(asked, node) {
             return None;
         }
         if let Some(value) = self.tape_leaf(node) {
@@ -285,6 +283,12 @@ impl RunState<'_> {
         }
         let unasked = self.dispatch.at(node).requests.is_empty() && !self.scans();
         unasked.then(|| Call::of(node).into())
+    }
+
+    /// May this call of a layer be left out, because its result is all that comes of it?
+    fn may_be_left_out(&self, asked: &Asked<'_>, node: NodeId) -> bool {
+        let changes = self.changes_in_training(node, asked.inputs);
+        !changes && calls_with_one_tensor(asked.site.method, asked.inputs) && (asked.computable)()
     }
 
     #[cold]
@@ -302,7 +306,8 @@ impl RunState<'_> {
         // What a layer with a known width gives is known anyway.
         let is_lesson =
             self.is_lesson(wants) && self.tree.node(node).is_some_and(|node| node.width.is_none());
-        let lesson = first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input));
+        let lesson =
+            first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input, self.effects.get()));
         let (tracked, number) = (self.tracked_inputs(inputs), self.count_call(node));
         self.in_leaf_call(number);
         let mut call = Call { lesson, tracked, number, ..Call::of(node) };
@@ -337,7 +342,7 @@ impl RunState<'_> {
                 return Ok(CallToken::IDLE);
             }
         }
-        if computable && wants.may_skip {
+        if wants.may_skip && self.may_be_left_out(asked, node) {
             let facts = || outline(receiver.module(module)?, first?);
             if let Some(tensor) = self.replaced(node, first, facts)? {
                 *done = Some(match self.ended() {

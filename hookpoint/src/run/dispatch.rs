@@ -20,6 +20,8 @@ pub(crate) struct Dispatch {
     pub parameters: bool,
     /// What the caches want: for a run that ends with the last of it.
     goals: Vec<(NodeId, Goal)>,
+    /// Are there modules that need not run?
+    pub skips: bool,
     /// The points that runs have met so far.
     pub points: RefCell<Points>,
     /// Has a run noted what modules give for which inputs?
@@ -255,11 +257,13 @@ impl Dispatch {
             let end = tree.nodes.get(id).map_or(id, |node| node.end as usize);
             let inside = nodes.get(id + 1..end).unwrap_or_default();
             let wanted_inside = inside.iter().any(|wants| !wants.requests.is_empty());
-            let may = blocked.get(id) == Some(&false) && !wanted_inside;
+            let free = !tree.holds_state(id as NodeId) && !tree.minds_training(id as NodeId);
+            let may = blocked.get(id) == Some(&false) && !wanted_inside && free;
             if let Some(wants) = nodes.get_mut(id) {
                 wants.may_skip = may;
             }
         }
+        let skips = nodes.iter().any(|wants| wants.may_skip);
         for (wants, node) in nodes.iter_mut().zip(&tree.nodes) {
             if let ([id], true) = (wants.requests.as_slice(), wants.only_output) {
                 wants.keeps = requests.get(*id as usize).filter(|request| request.keeps_all()).map(|_| *id);
@@ -267,6 +271,8 @@ impl Dispatch {
             wants.before_call = match node.kind {
                 Kind::Module if wants.together => BeforeCall::Decide,
                 Kind::Module => BeforeCall::Announce,
+                // What it does in training is an effect, which says whether modules around it may be skipped.
+                _ if skips && node.minds_training => BeforeCall::Decide,
                 _ if wants.requests.is_empty() => BeforeCall::Nothing,
                 _ if wants.keeps.is_some() => BeforeCall::Keep,
                 _ => BeforeCall::Decide,
@@ -274,7 +280,7 @@ impl Dispatch {
         }
         let points = RefCell::new(Points::new(tree));
         let (taught, scratch) = (Cell::new(false), Cell::new(None));
-        Self { nodes, parameters, goals, points, taught, scratch, texts: OnceCell::new() }
+        Self { nodes, parameters, goals, skips, points, taught, scratch, texts: OnceCell::new() }
     }
 
     /// Should the next run note what modules give? Every run would say the same, mostly.

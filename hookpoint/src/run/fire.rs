@@ -81,9 +81,9 @@ impl RunState<'_> {
                 if !acted.get() {
                     return Ok(None);
                 }
-                new
+                new.map(|new| self.lent(new)).transpose()?
             }
-            Action::Patch(patch) => Some(at.patch(patch, pattern.index(), value)?),
+            Action::Patch(patch) => Some(self.lent(at.patch(patch, pattern.index(), value)?)?),
             Action::Cache(options) => {
                 self.capture(&at, request, options, value)?;
                 None

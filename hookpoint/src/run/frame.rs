@@ -12,7 +12,7 @@ use super::together::{gather, scatter, When};
 use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, listen_to_values, paused, Erased, ErasedMut, Slot};
-use crate::tree::{MethodInfo, NodeId};
+use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::ValueOps;
 
 /// A method that has been entered; leaves it when dropped, on return, error and panic.
@@ -128,14 +128,19 @@ impl Entered {
     #[inline(always)]
     pub fn by_value<T>(&self, number: u32, mut value: T) -> T {
         if self.wants_arguments() {
-            self.by_value_cold(number, ErasedMut::of(&mut value));
+            // What needs no drop and has no lifetime shares nothing with anybody.
+            let may_share = std::mem::needs_drop::<T>();
+            self.by_value_cold(number, ErasedMut::of(&mut value), may_share);
         }
         value
     }
 
     #[cold]
-    fn by_value_cold(&self, number: u32, value: ErasedMut<'_>) {
+    fn by_value_cold(&self, number: u32, value: ErasedMut<'_>, may_share: bool) {
         current(|state| {
+            if may_share {
+                state.note_doubt(self.depth(), number, value.shared());
+            }
             if let Err(error) = state.argument_value(self.depth(), number, value) {
                 state.fail(error);
             }
@@ -144,11 +149,14 @@ impl Entered {
 
     #[cold]
     fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
-        current(|state| match state.argument(self.depth(), number, value, replace) {
-            Ok(new) => new,
-            Err(error) => {
-                state.fail(error);
-                None
+        current(|state| {
+            state.note_doubt(self.depth(), number, value);
+            match state.argument(self.depth(), number, value, replace) {
+                Ok(new) => new,
+                Err(error) => {
+                    state.fail(error);
+                    None
+                }
             }
         })?
     }
@@ -252,6 +260,7 @@ impl RunState<'_> {
             wants_inputs,
             wants_values,
             inputs_seen: 0,
+            effects: self.effects.get(),
             lesson: None,
             replaced_for: None,
             previewed: None,
@@ -260,11 +269,16 @@ impl RunState<'_> {
             uses: self.uses.borrow().len(),
         });
         if self.is_taped {
-            self.tape_enter(node, is_call, method.mutates, frames.len());
+            self.tape_enter(node, is_call, frames.len());
+        }
+        let mut doubted = false;
+        if self.notes_effects {
+            self.note_method(node, method);
+            doubted = matches!(method.effects, Effects::None { doubts } if !doubts.is_empty());
         }
         // A backward pass wants to know where gradients are lost.
         listen_to_values(wants_values || self.differentiates());
-        let shown = wants_inputs || is_lesson || self.differentiates();
+        let shown = wants_inputs || is_lesson || doubted || self.differentiates();
         let arguments = if shown { Entered::ARGUMENTS } else { 0 };
         let together = is_call && wants.is_some_and(|wants| wants.together);
         let together = if together { Entered::TOGETHER } else { 0 };
@@ -317,6 +331,9 @@ impl RunState<'_> {
 
     /// The output of the module that is entered, where it need not run.
     fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
+        if !self.is_free_of_effects(depth) {
+            return Ok(None);
+        }
         let (node, input) = {
             let mut frames = self.frames.borrow_mut();
             let Some(frame) = frames.get_mut(depth - 1).filter(|frame| frame.is_call) else {

@@ -13,6 +13,7 @@ mod backward;
 mod call;
 mod context;
 mod dispatch;
+mod effects;
 mod fire;
 mod frame;
 mod goals;
@@ -53,8 +54,8 @@ pub use operation::{OpKind, OpSite};
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
 pub use request::CacheOptions;
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
+pub(crate) use skip::Learned;
 use skip::PendingLesson;
-pub(crate) use skip::{Learned, Skipped};
 pub use step::{with_step, Step, Steps};
 pub use tape::side_effect;
 pub(crate) use tape::{Log, LoggedCall, LoggedPoint, Replaying, Tape};
@@ -103,7 +104,7 @@ pub(crate) struct RunState<'p> {
     /// Which step of a generation this is, if somebody says so.
     step: RefCell<Option<Step>>,
     lessons: RefCell<Vec<PendingLesson>>,
-    skipped: RefCell<Vec<Skipped>>,
+    skipped: RefCell<Vec<NodeId>>,
     gradients: Gradients,
     /// How many instrumented methods and operations were begun, where there is to be a backward pass.
     begun: Cell<usize>,
@@ -116,6 +117,16 @@ pub(crate) struct RunState<'p> {
     /// What is noted of calls, or answered in their place.
     tape: Tape<'p>,
     is_taped: bool,
+    /// How often something was changed that no result tells of.
+    effects: Cell<u32>,
+    /// Is that noted?
+    notes_effects: bool,
+    /// What caches of keys and values have given, and write to later.
+    buffers: RefCell<Vec<usize>>,
+    /// What was put into the model, and is held by somebody else.
+    given: RefCell<Vec<usize>>,
+    /// Was something kept that is computed from variables?
+    tracked: Cell<bool>,
 }
 
 /// How a run ends, and what it takes note of.
@@ -207,6 +218,8 @@ struct Frame {
     wants_inputs: bool,
     wants_values: bool,
     inputs_seen: u32,
+    /// How many effects there had been before it.
+    effects: u32,
     /// Which lesson this call may become.
     lesson: Option<u32>,
     /// The first input itself, where the module may be skipped.
@@ -300,6 +313,11 @@ impl<'p> RunState<'p> {
             ended: Cell::new(false),
             tape,
             is_taped,
+            effects: Cell::new(0),
+            notes_effects: is_taped || dispatch.teaches() || dispatch.skips,
+            buffers: RefCell::default(),
+            given: RefCell::default(),
+            tracked: Cell::new(false),
         }
     }
 
@@ -330,6 +348,10 @@ impl<'p> RunState<'p> {
 
     /// Takes the error that ended the run; none where it went through or was stopped on purpose.
     pub fn into_error(self) -> (Option<Error>, Finished) {
+        let parted = self.part_from_variables(&mut self.kept.borrow_mut());
+        if let Err(error) = parted {
+            self.fail(error);
+        }
         let error = self.error.into_inner().filter(|error| !matches!(error.kind(), ErrorKind::Stopped));
         let (visits, named) = (self.visits.into_inner(), self.named.into_inner());
         let (tensors, others) = (self.kept.into_inner(), self.kept_any.into_inner());
@@ -395,7 +417,7 @@ pub(crate) struct Finished {
     seen: FastMap<u32, (usize, Seen)>,
     pub known: Vec<SeenCall>,
     pub unknown: Vec<SeenCall>,
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<NodeId>,
     pub scratch: Scratch,
     pub gradients: Gradients,
     /// The calls, where they were to be noted.

@@ -82,6 +82,8 @@ pub(super) enum Use {
     Operation(Box<Operation>),
     /// An operand that is yet to be computed, and may turn out to be a parameter.
     Computed,
+    /// The result may be a buffer that is written to later.
+    Buffer,
     /// What has been seen to.
     Done,
 }
@@ -167,6 +169,7 @@ impl Uses {
                 match found {
                     Some(Use::Parameter(node, before)) => state.used(node, before, result.reborrow()),
                     Some(Use::Operation(operation)) => state.differentiated(&operation, result.reborrow()),
+                    Some(Use::Buffer) => state.note_buffers(result.reborrow()),
                     Some(Use::Computed | Use::Done) | None => {}
                 }
             }
@@ -222,8 +225,15 @@ impl RunState<'_> {
     fn watch_operation(&self, site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
         let may_be = |tensor: &Tensor| self.tree.may_be_parameter(tensor.id());
         let found = operands.iter().any(|(_, _, operand)| operand.tensor().is_some_and(may_be));
+        let fills = site.fills_a_cache();
+        if site.writes_in_place() {
+            self.note_write(
+                site,
+                operands.iter().find_map(|(number, _, operand)| (*number == 0).then_some(*operand)),
+            );
+        }
         // Nearly all operations of nearly all runs.
-        if !found && !self.differentiates() && yet_to_come(site, operands) == 0 {
+        if !found && !self.differentiates() && yet_to_come(site, operands) == 0 && !fills {
             return Uses::NONE;
         }
         self.watch_uses(site, operands)
@@ -237,12 +247,13 @@ impl RunState<'_> {
             Some((node, self.visits_so_far(node)))
         };
         let mut parameters = operands.iter().filter_map(parameter);
+        let fills = site.fills_a_cache();
         match (parameters.next(), parameters.next(), operation, yet_to_come(site, operands)) {
-            (None, _, None, 0) => Uses::NONE,
-            (Some((node, before)), None, None, 0) => Uses::one(node, before),
+            (None, _, None, 0) if !fills => Uses::NONE,
+            (Some((node, before)), None, None, 0) if !fills => Uses::one(node, before),
             (first, second, operation, computed) => {
                 let found = [first, second].into_iter().flatten().chain(parameters);
-                self.watch_all(operation, found, computed)
+                self.watch_all(operation, found, computed, fills)
             }
         }
     }
@@ -254,12 +265,14 @@ impl RunState<'_> {
         operation: Option<Box<Operation>>,
         parameters: impl Iterator<Item = (NodeId, u32)>,
         computed: usize,
+        fills: bool,
     ) -> Uses {
         let mut uses = self.uses.borrow_mut();
         let from = uses.len();
         uses.extend(operation.map(Use::Operation));
         uses.extend(parameters.map(|(node, before)| Use::Parameter(node, before)));
         uses.extend((0..computed).map(|_| Use::Computed));
+        uses.extend(fills.then_some(Use::Buffer));
         Uses((from as u64) << 32 | (uses.len() - from) as u64)
     }
 

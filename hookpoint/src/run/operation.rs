@@ -30,6 +30,18 @@ pub struct OpSite {
     pub line: u32,
 }
 
+impl OpSite {
+    /// Does it write into the tensor that it is called on?
+    pub(super) fn writes_in_place(&self) -> bool {
+        self.kind == OpKind::Method && IN_PLACE.contains(&self.name)
+    }
+
+    /// May it put something into a cache of keys and values, and give out all that is in it?
+    pub(super) fn fills_a_cache(&self) -> bool {
+        self.kind == OpKind::Method && self.name == "append"
+    }
+}
+
 /// How an operation is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
@@ -136,7 +148,16 @@ const SELECTS: [&str; 1] = ["states_to_tensor"];
 const STOPS: [&str; 6] = ["detach", "to_vec0", "to_vec1", "to_vec2", "to_vec3", "to_scalar"];
 
 /// Methods that write into a tensor, of which candle knows no gradient.
-const IN_PLACE: [&str; 3] = ["slice_set", "scatter_set", "scatter_add_set"];
+const IN_PLACE: [&str; 8] = [
+    "const_set",
+    "inplace_op1",
+    "inplace_op2",
+    "inplace_op3",
+    "scatter_add_set",
+    "scatter_set",
+    "slice_set",
+    "zero_set",
+];
 
 impl RunState<'_> {
     /// Notes that instrumented code was begun.

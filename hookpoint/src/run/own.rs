@@ -2,20 +2,57 @@
 
 use candle_core::{Layout, Storage, Tensor};
 
-use super::{CacheOptions, RunState};
+use super::{CacheOptions, Captures, RunState};
 use crate::error::Result;
+use crate::tree::FastSet;
 
 impl RunState<'_> {
     /// The tensor itself where it owns what it shows; a copy where it is a window into something
-    /// larger, which it would keep alive, or shows a buffer of the model's, such as a KV cache that is
-    /// written in place.
+    /// larger, which it would keep alive, or shows memory that somebody may write to later: a cache of keys and
+    /// values, a weight that an optimizer trains.
     pub(super) fn owned(&self, tensor: &Tensor) -> Result<Tensor> {
         let copies = {
             let (storage, layout) = tensor.storage_and_layout();
-            is_window(&storage, layout) || self.tree.owns_buffer(&storage)
+            is_window(&storage, layout) || self.may_be_written(&storage)
         };
+        if tensor.track_op() {
+            self.tracked.set(true);
+        }
         Ok(if copies { tensor.force_contiguous()? } else { tensor.clone() })
     }
+
+    /// Copies what a cache has kept of variables, and of views of them: an optimizer sets them later. Which
+    /// values those are, only the graph tells; it is looked at once, at the end of a run that kept any.
+    pub(super) fn part_from_variables(&self, kept: &mut Captures) -> Result<()> {
+        if !self.tracked.get() {
+            return Ok(());
+        }
+        let (mut met, mut variables) = (FastSet::default(), FastSet::default());
+        let tracked: Vec<&Tensor> =
+            kept.iter().map(|capture| &capture.tensor).filter(|tensor| tensor.track_op()).collect();
+        // What came last was computed from most of the others.
+        for tensor in tracked.into_iter().rev() {
+            if met.contains(&tensor.id()) {
+                continue;
+            }
+            for node in tensor.sorted_nodes() {
+                if met.insert(node.id()) && node.is_variable() {
+                    variables.insert(buffer(node));
+                }
+            }
+        }
+        for capture in kept.iter_mut().filter(|capture| capture.tensor.track_op()) {
+            if variables.contains(&buffer(&capture.tensor)) {
+                capture.tensor = capture.tensor.force_contiguous()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the data of a tensor is kept; views share it.
+fn buffer(tensor: &Tensor) -> usize {
+    std::ptr::from_ref(&*tensor.storage_and_layout().0) as usize
 }
 
 impl CacheOptions {

@@ -120,8 +120,12 @@ impl Captures {
         self.full.iter().map(Vec::len).sum::<usize>() + self.last.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Capture> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Capture> {
         self.full.iter().flatten().chain(&self.last)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Capture> {
+        self.full.iter_mut().flatten().chain(&mut self.last)
     }
 }
 

@@ -46,8 +46,9 @@ impl RunState<'_> {
             })?;
         }
         let is_lesson = self.is_lesson(self.dispatch.at(node));
+        let effects = self.frames.borrow().get(depth - 1).map_or(0, |frame| frame.effects);
         let first = parts.first().filter(|_| is_lesson);
-        let lesson = first.and_then(|first| self.begin_lesson(node, &first.tensor));
+        let lesson = first.and_then(|first| self.begin_lesson(node, &first.tensor, effects));
         self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
         self.settle(node);
         let new = places.iter().zip(&parts).filter(|(_, part)| part.is_new);

@@ -2,10 +2,11 @@
 //!
 //! A patch must have the shape of what it replaces, and a module that is not run does not say what it
 //! would have given. So it is not run only where that is known: from the rules of candle's layers, or
-//! from an earlier run with such an input. Where neither says anything, a patch with the shape and the
-//! dtype of the input will do, since most modules keep both; should the run fail later on, the error
-//! says that this patch was taken on trust. In every other case the module runs and the patch is
+//! from an earlier run with such an input. In every other case the module runs and the patch is
 //! checked against its real output. Errors come from facts only, never from a guess.
+//!
+//! Nor is a module skipped that may change something besides its result, since the change would be missing
+//! afterwards: see `effects`, whose rule replay follows, too.
 
 use candle_core::{DType, Tensor};
 
@@ -65,7 +66,11 @@ impl Lesson {
 pub(super) struct PendingLesson {
     node: NodeId,
     input: Dims,
+    /// How many effects there had been before the call.
+    effects: u32,
     gave: Option<Lesson>,
+    /// Did the call change something besides its result?
+    changes: bool,
 }
 
 /// What is known of one module from earlier runs.
@@ -73,19 +78,12 @@ pub(super) struct PendingLesson {
 pub(crate) enum Known {
     /// What it gave last.
     Gave(Lesson),
-    /// A patch was taken on trust, and the run failed.
-    NotToBeTrusted,
+    /// It has changed something besides its result, and may do so again.
+    Changes,
 }
 
 /// What earlier runs have shown, by the number of the module.
 pub(crate) type Learned = std::sync::Mutex<Vec<Option<Known>>>;
-
-/// A module that did not run.
-#[derive(Clone, Debug)]
-pub(crate) struct Skipped {
-    pub node: NodeId,
-    pub trusted: bool,
-}
 
 impl RunState<'_> {
     /// The output of a module that need not run. `facts` says what its output would be like, where that is
@@ -106,18 +104,17 @@ impl RunState<'_> {
             let like = Like { dims, dtype, device: input.device() };
             fit("the patch", &self.tree.name(node), patch, &like, Broadcast::No)
         };
-        let (value, trusted) = match facts() {
-            Some(Outline { dims, dtype }) => (fitted(&dims, dtype)?.contiguous()?, false),
+        let value = match facts() {
+            Some(Outline { dims, dtype }) => fitted(&dims, dtype)?.contiguous()?,
             None => match self.lesson(node, input) {
                 Some(Known::Gave(lesson)) => match fitted(&lesson.output.to_vec(), lesson.dtype) {
-                    Ok(value) => (lesson.laid_out(value)?, false),
+                    Ok(value) => lesson.laid_out(value)?,
                     Err(_) => return Ok(None),
                 },
-                None if self.is_plausible(node, input, patch) => (fitted(input.dims(), input.dtype())?, true),
-                Some(Known::NotToBeTrusted) | None => return Ok(None),
+                Some(Known::Changes) | None => return Ok(None),
             },
         };
-        self.skipped.borrow_mut().push(Skipped { node, trusted });
+        self.skipped.borrow_mut().push(node);
         let names = || vec!["out".to_string()];
         let fired = self.fire(PointKey::output(node), &names, &value, Replace::Yes)?;
         self.settle(node);
@@ -138,15 +135,6 @@ impl RunState<'_> {
         })
     }
 
-    /// Could the module give such a tensor, for all that can be seen from outside?
-    fn is_plausible(&self, node: NodeId, input: &Tensor, patch: &Tensor) -> bool {
-        let width = self.tree.likely_width(node);
-        patch.dims() == input.dims()
-            && patch.dtype() == input.dtype()
-            && patch.dtype().is_float()
-            && width.is_none_or(|width| patch.dims().last() == Some(&width))
-    }
-
     fn lesson(&self, node: NodeId, input: &Tensor) -> Option<Known> {
         let number = self.tree.node(node)?.number as usize;
         let learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -164,10 +152,10 @@ impl RunState<'_> {
 
     /// Notes what a module is called with; gives the number of the lesson that this may become.
     #[cold]
-    pub(super) fn begin_lesson(&self, node: NodeId, input: &Tensor) -> Option<u32> {
+    pub(super) fn begin_lesson(&self, node: NodeId, input: &Tensor, effects: u32) -> Option<u32> {
         let input = Dims::of(input)?;
         let mut lessons = self.lessons.borrow_mut();
-        lessons.push(PendingLesson { node, input, gave: None });
+        lessons.push(PendingLesson { node, input, effects, gave: None, changes: false });
         Some(lessons.len() as u32 - 1)
     }
 
@@ -186,17 +174,18 @@ impl RunState<'_> {
         if let Some(lesson) = self.lessons.borrow_mut().get_mut(lesson as usize) {
             let input = lesson.input;
             lesson.gave = Some(Lesson { input, output: dims, dtype: output.dtype(), stride });
+            lesson.changes = self.effects.get() != lesson.effects;
         }
     }
 
     /// Keeps what this run has shown for later ones. `failed` says whether the model did.
     pub fn keep_lessons(&self, failed: bool) {
-        let skipped = self.skipped.borrow();
-        let betrayed = skipped.iter().filter(|skipped| failed && skipped.trusted);
-        let betrayed = betrayed.map(|skipped| (skipped.node, Known::NotToBeTrusted));
         let mut lessons = self.lessons.take();
-        let gave = |lesson: &mut PendingLesson| Some((lesson.node, Known::Gave(lesson.gave.take()?)));
-        let mut known = lessons.iter_mut().filter_map(gave).chain(betrayed).peekable();
+        let gave = |lesson: &mut PendingLesson| match lesson.changes {
+            true => Some((lesson.node, Known::Changes)),
+            false => Some((lesson.node, Known::Gave(lesson.gave.take()?))),
+        };
+        let mut known = lessons.iter_mut().filter_map(gave).peekable();
         if !failed {
             self.dispatch.has_taught();
         }
@@ -210,7 +199,10 @@ impl RunState<'_> {
                 learned.resize(number + 1, None);
             }
             if let Some(slot) = learned.get_mut(number) {
-                *slot = Some(known);
+                // What has once changed something is not taken to be free of that afterwards.
+                if !matches!(slot, Some(Known::Changes)) {
+                    *slot = Some(known);
+                }
             }
         }
     }

@@ -179,18 +179,13 @@ impl RunState<'_> {
     /// A method with so many frames, itself included, is entered.
     #[cold]
     #[inline(never)]
-    pub(super) fn tape_enter(&self, node: Option<NodeId>, is_call: bool, mutates: bool, depth: usize) {
+    pub(super) fn tape_enter(&self, node: Option<NodeId>, is_call: bool, depth: usize) {
         let call = node.filter(|_| is_call).map(|node| self.module_number(node));
         match &self.tape {
             Tape::Off => {}
             Tape::Noting(log) => {
-                let mut log = log.borrow_mut();
                 if let Some(module) = call {
-                    log.begin(module, depth);
-                }
-                let has_state = node.and_then(|node| self.tree.node(node)).is_some_and(|node| node.has_state);
-                if mutates || has_state {
-                    log.effect();
+                    log.borrow_mut().begin(module, depth);
                 }
             }
             Tape::Replaying(replaying) => {
@@ -230,7 +225,7 @@ impl RunState<'_> {
         let mut value = None;
         if let (Some(each_tensor), Some(_)) = (ops.each_tensor, ops.from_tensor) {
             let seen = each_tensor(result, &mut |_, tensor| {
-                value = Some(tensor.clone());
+                value = Some(self.photograph(tensor)?);
                 Ok(())
             });
             value = value.filter(|_| seen.is_ok());
@@ -274,12 +269,15 @@ impl RunState<'_> {
     pub(super) fn tape_leaf_result(&self, node: NodeId, value: Option<&Tensor>) {
         let Tape::Noting(log) = &self.tape else { return };
         let depth = self.frames.borrow().len();
-        log.borrow_mut().end(depth, self.module_number(node), value);
+        // What cannot be copied is not kept, and the call is made again.
+        let value = value.and_then(|value| self.photograph(value).ok());
+        log.borrow_mut().end(depth, self.module_number(node), value.as_ref());
     }
 
     /// Shows the result of a call that was not made, to those who want it.
     pub(super) fn show_replayed(&self, node: NodeId, value: Tensor) -> Result<Tensor> {
         let names = || vec!["out".to_string()];
+        let value = self.lent(value)?;
         let shown = self.fire(PointKey::output(node), &names, &value, Replace::Yes);
         if let Err(error) = &shown {
             self.fail(error.clone());
@@ -355,5 +353,5 @@ pub fn side_effect() {
 #[cold]
 #[inline(never)]
 fn note_effect() {
-    crate::raw::current(|state| state.tape_effect());
+    crate::raw::current(|state| state.effect());
 }

@@ -272,7 +272,7 @@ impl RunState<'_> {
             }
             let like = Like::of(&part.tensor);
             let new = fit("what the hook returned", &point, &new, &like, Broadcast::No)?.contiguous()?;
-            (part.tensor, part.is_new) = (new, true);
+            (part.tensor, part.is_new) = (self.lent(new)?, true);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
 
 use std::any::TypeId;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use candle_core::{Storage, Tensor, TensorId};
@@ -12,7 +13,7 @@ use candle_core::{Storage, Tensor, TensorId};
 use super::dict::Kind;
 use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
-use super::registry::{self, MethodInfo};
+use super::registry::{self, Effects, MethodInfo};
 use super::visit::{AutoHook, Step, Visitor};
 use crate::pattern::point_name;
 use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
@@ -36,6 +37,8 @@ pub(crate) struct Node {
     pub width: Option<usize>,
     /// May its state change while it is only borrowed?
     pub has_state: bool,
+    /// Is it a layer that computes something else in training: draws lots, keeps statistics?
+    pub minds_training: bool,
     /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
     steps: (u32, u32),
 }
@@ -59,6 +62,9 @@ pub(crate) struct Tree {
     compared: Mutex<Vec<NodeId>>,
     segments: OnceLock<Vec<Arc<[String]>>>,
     names: OnceLock<Arc<[Arc<str>]>>,
+    writes: OnceLock<bool>,
+    /// Has code written into a tensor that no description of the model's methods tells of?
+    wrote: AtomicBool,
     /// What the model computes with, where the walk is to note that.
     weights: Option<Vec<Weight>>,
     // While walking.
@@ -142,6 +148,7 @@ impl Tree {
         let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
         if let Some(node) = self.nodes.last_mut() {
             node.has_place = std::mem::size_of_val(module) > 0;
+            node.minds_training = C::MINDS_TRAINING;
         }
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
             node.width = layers::width(place);
@@ -173,6 +180,54 @@ impl Tree {
         if let Some(node) = id.and_then(|id| self.nodes.get_mut(id)) {
             node.has_state = true;
         }
+    }
+
+    /// Visits what a cell or a lock holds. Layers in it stay what they are; anything else is state: a tensor,
+    /// a number, a module with methods that change it.
+    pub(super) fn cell(&mut self, inside: impl FnOnce(&mut Self)) {
+        let first = self.nodes.len();
+        inside(self);
+        let open = self.open.last().map(|(id, _)| *id);
+        let direct: Vec<&Node> = self.nodes.iter().skip(first).filter(|node| node.parent == open).collect();
+        let changes = |node: &&Node| match node.kind {
+            Kind::Leaf => false,
+            Kind::Module => self.methods(node).iter().any(|m| !matches!(m.effects, Effects::None { .. })),
+            _ => true,
+        };
+        if direct.is_empty() || direct.iter().any(changes) {
+            self.has_state();
+        }
+    }
+
+    /// Is there state in a module, or in anything inside it, that may change while it is only borrowed?
+    pub fn holds_state(&self, id: NodeId) -> bool {
+        let end = self.node(id).map_or(0, |node| node.end as usize);
+        self.nodes.get(id as usize..end).unwrap_or_default().iter().any(|node| node.has_state)
+    }
+
+    /// Is there a layer inside a module that does something else in training?
+    pub fn minds_training(&self, id: NodeId) -> bool {
+        let end = self.node(id).map_or(0, |node| node.end as usize);
+        self.nodes.get(id as usize + 1..end).unwrap_or_default().iter().any(|node| node.minds_training)
+    }
+
+    /// Does annotated code of the model write into tensors in place, for all that is known? Then nothing that comes
+    /// from it, and nothing that is given to it, may share memory with what others hold.
+    pub fn writes_in_place(&self) -> bool {
+        self.wrote.load(Ordering::Relaxed)
+            || *self.writes.get_or_init(|| {
+                let mut types: FastSet<TypeId> = FastSet::default();
+                let mut modules = self.nodes.iter().filter(|node| node.kind == Kind::Module);
+                modules.any(|node| {
+                    types.insert(node.type_id)
+                        && self.methods(node).iter().copied().any(registry::writes_in_place)
+                })
+            })
+    }
+
+    /// Notes that the model writes into tensors, although no description tells of it.
+    pub fn note_write(&self) {
+        self.wrote.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn leave(&mut self, id: NodeId) {
@@ -207,8 +262,19 @@ impl Tree {
         let steps = (start, self.steps.len() as u32);
         let (number, end) = (self.modules, id + 1);
         self.modules += u32::from(kind != Kind::Parameter);
-        let (has_place, width, has_state) = (kind == Kind::Parameter, None, false);
-        let node = Node { kind, type_name, type_id, parent, end, number, has_place, width, has_state, steps };
+        let node = Node {
+            kind,
+            type_name,
+            type_id,
+            parent,
+            end,
+            number,
+            has_place: kind == Kind::Parameter,
+            width: None,
+            has_state: false,
+            minds_training: false,
+            steps,
+        };
         self.nodes.push(node);
         id
     }
@@ -364,13 +430,6 @@ impl Tree {
     pub fn owns_buffer(&self, storage: &Storage) -> bool {
         let buffer = std::ptr::from_ref(storage) as usize;
         self.buffer_sieve.may_hold(&buffer) && self.buffers.contains(&buffer)
-    }
-
-    /// How wide the output of a module presumably is: as that of the last layer inside it whose width
-    /// is known.
-    pub fn likely_width(&self, id: NodeId) -> Option<usize> {
-        let end = self.node(id)?.end as usize;
-        self.nodes.get(id as usize..end)?.iter().rev().find_map(|node| node.width)
     }
 
     pub fn has_parameters(&self) -> bool {

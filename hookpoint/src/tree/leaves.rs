@@ -19,6 +19,8 @@ impl<T: Module + ?Sized> Caller<T> for ByModule {
 pub struct ByModuleT;
 
 impl<T: ModuleT + ?Sized> Caller<T> for ByModuleT {
+    const MINDS_TRAINING: bool = true;
+
     fn call(module: &T, input: &Tensor, train: bool) -> Option<Result<Tensor>> {
         Some(module.forward_t(input, train))
     }

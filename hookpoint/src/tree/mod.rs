@@ -10,12 +10,14 @@ pub(crate) mod registry;
 mod visit;
 
 pub use dict::{HookDict, HookEntry, Kind};
-pub use registry::{hooked_methods, hooked_types, ImplInfo, MethodInfo, Owner, TypeInfo};
+pub use registry::{
+    hooked_methods, hooked_types, Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo,
+};
 pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 
 pub(crate) use dict::{short_type, Seen};
-pub(crate) use fast::FastMap;
+pub(crate) use fast::{FastMap, FastSet};
 pub(crate) use index::{Node, NodeId, Tree, Weight};
 pub(crate) use layers::{outline, Outline};
 pub(crate) use leaves::{ByModule, ByModuleT};

@@ -2,7 +2,7 @@
 //! `inventory`: so that a pattern can be checked before a run.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
 
 /// One instrumented method.
@@ -18,9 +18,43 @@ pub struct MethodInfo {
     pub file: &'static str,
     /// The line of its name.
     pub line: u32,
-    /// May it change something besides what it returns, as far as its signature says: `&mut self`, or an
-    /// argument that is `&mut`? `#[hook(pure)]` says that it does not.
-    pub mutates: bool,
+    /// What it may change besides what it returns.
+    pub effects: Effects,
+    /// Does its code write into tensors in place, as `slice_set` does?
+    pub writes: bool,
+    /// The functions without `self` that it calls, by the last parts of their names.
+    pub calls: &'static [&'static str],
+}
+
+/// One annotated function without `self` that may write into tensors in place, or calls one that may.
+#[derive(Debug)]
+pub struct FunctionInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// Does its own code write into tensors in place?
+    pub writes: bool,
+    /// The functions that it calls, by the last parts of their names.
+    pub calls: &'static [&'static str],
+}
+
+/// What a method may change besides what it returns, as far as its signature says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effects {
+    /// Nothing, unless one of these arguments holds a cell or a lock.
+    None {
+        /// The numbers of the arguments whose types the macro could not judge.
+        doubts: &'static [u32],
+    },
+    /// It takes `&mut self` or another `&mut`, and `#[hook(pure)]` declares that it changes nothing, or that
+    /// [`side_effect`](crate::side_effect) tells when it does.
+    Declared,
+    /// It takes `&mut self` or another `&mut`, or something that nobody can look into.
+    Possible,
+}
+
+impl Effects {
+    /// Nothing can be changed through its signature.
+    pub const NONE: Self = Self::None { doubts: &[] };
 }
 
 impl MethodInfo {
@@ -72,6 +106,28 @@ pub struct TypeInfo {
 
 inventory::collect!(ImplInfo);
 inventory::collect!(TypeInfo);
+inventory::collect!(FunctionInfo);
+
+/// Does a method write into tensors in place, itself or through the annotated functions that it calls?
+/// Functions are known by name: two of one name are taken for each other, which costs a copy at most.
+pub(crate) fn writes_in_place(method: &MethodInfo) -> bool {
+    static WRITING: OnceLock<HashSet<&'static str>> = OnceLock::new();
+    let writing = WRITING.get_or_init(|| {
+        let all: Vec<&FunctionInfo> = inventory::iter::<FunctionInfo>.into_iter().collect();
+        let mut writing: HashSet<&str> =
+            all.iter().filter(|info| info.writes).map(|info| info.name).collect();
+        loop {
+            let before = writing.len();
+            let through = all.iter().filter(|info| info.calls.iter().any(|name| writing.contains(name)));
+            let through: Vec<&str> = through.map(|info| info.name).collect();
+            writing.extend(through);
+            if writing.len() == before {
+                return writing;
+            }
+        }
+    });
+    method.writes || method.calls.iter().any(|name| writing.contains(name))
+}
 
 /// Every annotated `impl` block of the program.
 pub fn hooked_methods() -> impl Iterator<Item = &'static ImplInfo> {

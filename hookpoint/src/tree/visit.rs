@@ -91,6 +91,12 @@ impl<'t> Visitor<'t> {
         self.tree.has_state();
     }
 
+    /// Visits a field of the module now visited that is, or holds, a cell or a lock.
+    pub fn cell(&mut self, inside: impl FnOnce(&mut Visitor<'_>)) {
+        let depth = self.depth;
+        self.tree.cell(|tree| inside(&mut Visitor { tree, depth }));
+    }
+
     /// A module that is called as a whole; `C` says how.
     pub(crate) fn leaf<T, C: Caller<T>>(&mut self, module: &T) {
         let node = self.tree.enter::<T, C>(module, Kind::Leaf);

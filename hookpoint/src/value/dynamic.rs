@@ -158,6 +158,14 @@ impl DynamicOps {
         known.get(&type_id)
     }
 
+    /// Is this a type of candle's, or one made of those, and so without cells and locks?
+    pub(crate) fn is_built_in(type_id: TypeId) -> bool {
+        static KNOWN: OnceLock<std::collections::HashSet<TypeId>> = OnceLock::new();
+        let known =
+            KNOWN.get_or_init(|| BUILT_IN.iter().chain(&SCALARS).map(|ops| (ops.type_id)()).collect());
+        known.contains(&type_id)
+    }
+
     pub(crate) fn each_tensor(&self, mut value: ErasedMut<'_>, f: &mut EachTensor<'_>) -> Result<()> {
         (self.each_tensor)(&mut value, f)
     }

@@ -1,0 +1,153 @@
+//! What calls change besides their results. One rule for all who would leave a call out: a module is skipped,
+//! or answered from a recording, only where nothing says that it has effects.
+//!
+//! What says so: a signature with `&mut`, an argument of a type that may hold a cell or a lock, a field that is
+//! one, a layer in training, a write into a tensor, and [`side_effect`](super::side_effect).
+
+use candle_core::{Storage, Tensor};
+
+use super::operation::OpSite;
+use super::replacement::laid_out;
+use super::RunState;
+use crate::error::{ErrorKind, Result};
+use crate::raw::{Erased, ErasedMut};
+use crate::tree::{Effects, MethodInfo, NodeId};
+use crate::value::DynamicOps;
+
+impl RunState<'_> {
+    /// Something may be changed now that no result tells of.
+    pub(super) fn effect(&self) {
+        self.effects.set(self.effects.get() + 1);
+        self.tape_effect();
+    }
+
+    /// An annotated method is entered.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_method(&self, node: Option<NodeId>, method: &MethodInfo) {
+        let has_state = node.and_then(|node| self.tree.node(node)).is_some_and(|node| node.has_state);
+        if has_state || method.effects == Effects::Possible {
+            self.effect();
+        }
+    }
+
+    /// An argument of a method is shown.
+    pub(super) fn note_doubt(&self, depth: usize, number: u32, value: Erased<'_>) {
+        if !self.notes_effects {
+            return;
+        }
+        let method = self.frames.borrow().get(depth - 1).map(|frame| frame.method.effects);
+        let Some(Effects::None { doubts }) = method else { return };
+        if doubts.contains(&number) && !self.is_harmless(value) {
+            self.effect();
+        }
+    }
+
+    /// Is this known to hold no cell and no lock? Tensors are, under whatever name of their type, and so are
+    /// modules of the model without state.
+    fn is_harmless(&self, value: Erased<'_>) -> bool {
+        value.tensor().is_some()
+            || value.is_no_tensor()
+            || value.slice().is_some()
+            || DynamicOps::is_built_in(value.type_id())
+            || self
+                .tree
+                .module_behind(value, || self.caller(), "")
+                .is_some_and(|(node, _)| !self.tree.holds_state(node))
+    }
+
+    /// A layer is called.
+    pub(super) fn note_layer(&self, node: NodeId, inputs: &[Erased<'_>]) {
+        if self.notes_effects && self.changes_in_training(node, inputs) {
+            self.effect();
+        }
+    }
+
+    /// Is this call of a layer for training, in which it draws lots or keeps statistics?
+    pub(super) fn changes_in_training(&self, node: NodeId, inputs: &[Erased<'_>]) -> bool {
+        let trains = inputs.iter().any(|input| input.get::<bool>() == Some(&true));
+        trains && self.tree.node(node).is_none_or(|node| node.minds_training)
+    }
+
+    /// May a call of the method with so many frames be left out, for all that is known before its code runs?
+    pub(super) fn is_free_of_effects(&self, depth: usize) -> bool {
+        let frames = self.frames.borrow();
+        let Some(frame) = frames.get(depth - 1) else { return false };
+        // Code that is declared pure may tell of effects when it runs, and does not run.
+        let by_signature = matches!(frame.method.effects, Effects::None { .. });
+        let has_state = frame.node.is_some_and(|node| self.tree.holds_state(node));
+        by_signature && !has_state && frame.effects == self.effects.get()
+    }
+
+    /// An operation that writes into a tensor is about to be done.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn note_write(&self, site: &OpSite, written: Option<Erased<'_>>) {
+        self.effect();
+        if self.tree.writes_in_place() {
+            return;
+        }
+        // Code of a type that is no part of the model: nobody knew, so nothing was copied.
+        self.tree.note_write();
+        let Some(written) = written.as_ref().and_then(Erased::tensor) else { return };
+        let buffer = address(&written.storage_and_layout().0);
+        let mut kept = self.kept.borrow_mut();
+        for capture in kept.iter_mut() {
+            if address(&capture.tensor.storage_and_layout().0) == buffer {
+                match capture.tensor.force_contiguous() {
+                    Ok(copy) => capture.tensor = copy,
+                    Err(error) => self.fail(error.into()),
+                }
+            }
+        }
+        if self.given.borrow().contains(&buffer) {
+            let operation = format!("`{}` at {}:{}", site.name, site.file, site.line);
+            self.fail(ErrorKind::PatchOverwritten { operation }.into());
+        }
+    }
+
+    /// A cache of keys and values has given these tensors: what it writes to later.
+    pub(super) fn note_buffers(&self, mut result: ErasedMut<'_>) {
+        let Some(ops) = DynamicOps::for_type(result.type_id()) else { return };
+        // Looking does not fail.
+        let _ = ops.each_tensor(result.reborrow(), &mut |_, tensor| {
+            let (storage, _) = tensor.storage_and_layout();
+            self.buffers.borrow_mut().push(address(&storage));
+            Ok(())
+        });
+    }
+
+    /// May somebody write to this memory later?
+    pub(super) fn may_be_written(&self, storage: &Storage) -> bool {
+        self.tree.writes_in_place()
+            || self.tree.owns_buffer(storage)
+            || self.buffers.borrow().contains(&address(storage))
+    }
+
+    /// What the model is given and somebody else goes on holding: a copy, where the model may write to it.
+    pub(super) fn lent(&self, value: Tensor) -> Result<Tensor> {
+        if self.tree.writes_in_place() {
+            return copied(&value);
+        }
+        self.given.borrow_mut().push(address(&value.storage_and_layout().0));
+        Ok(value)
+    }
+
+    /// What a recording keeps of the model's values: a copy, where somebody may write to it.
+    pub(super) fn photograph(&self, value: &Tensor) -> Result<Tensor> {
+        let written = self.may_be_written(&value.storage_and_layout().0);
+        if written {
+            return copied(value);
+        }
+        Ok(value.clone())
+    }
+}
+
+/// A copy in the same layout, so that what is computed from it has the same bits.
+fn copied(value: &Tensor) -> Result<Tensor> {
+    laid_out(value.force_contiguous()?, value.stride())
+}
+
+fn address(storage: &Storage) -> usize {
+    std::ptr::from_ref(storage) as usize
+}
