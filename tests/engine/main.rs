@@ -17,6 +17,8 @@ mod files;
 mod ownership;
 /// What a pattern selects in a model, and what happens when it selects nothing.
 mod patterns;
+/// What a pattern selects and a run does not reach.
+mod unreached;
 /// Values that are not tensors, and results with several.
 mod values;
 

@@ -171,6 +171,8 @@ impl Acting {
         // A hook that runs the model again is not called in that run, which would not end.
         let own = |hook: &&ResolvedHook| !self.stamp.starters.contains(&hook.hook.serial);
         let request = |hook: &ResolvedHook| Request {
+            // Whether registered hooks act is nobody's mistake.
+            alternatives: Vec::new(),
             pattern: hook.pattern.clone(),
             action: hook.hook.action(),
             nodes: vec![hook.node],

@@ -101,6 +101,27 @@ impl Glob {
         }
     }
 
+    /// The glob with one of its alternatives in the place of all of a group, for every alternative of every group. A
+    /// group with an empty alternative is something that may be there or not, and no list of names.
+    pub(super) fn narrowed(&self) -> impl Iterator<Item = Glob> + '_ {
+        let groups = self.parts.iter().enumerate().filter_map(|(at, part)| match part {
+            Part::OneOf(names) if names.iter().all(|name| !name.parts.is_empty()) => Some((at, names)),
+            _ => None,
+        });
+        groups.flat_map(move |(at, alternatives)| {
+            alternatives.iter().map(move |alternative| {
+                let mut narrowed = Glob::default();
+                for (position, part) in self.parts.iter().enumerate() {
+                    match position == at {
+                        true => alternative.parts.iter().cloned().for_each(|part| narrowed.push(part)),
+                        false => narrowed.push(part.clone()),
+                    }
+                }
+                narrowed
+            })
+        })
+    }
+
     fn matches(&self, text: &str) -> bool {
         if let Some(literal) = self.literal() {
             return literal == text;
@@ -180,6 +201,10 @@ impl Value {
         // Writing to a `String` does not fail.
         let _ = glob.write(&mut text, Place::Value);
         Some(Value { glob, text })
+    }
+
+    pub(super) fn glob(&self) -> &Glob {
+        &self.glob
     }
 
     /// How the value is written.

@@ -195,6 +195,28 @@ impl Pattern {
         self.path.iter().map(|segment| segment.literal().map(str::to_string)).collect()
     }
 
+    /// The pattern with one alternative in the place of `{a,b}`, for every alternative of every group. Each of them is a
+    /// name that somebody wrote, and has to be there.
+    pub(crate) fn alternatives(&self) -> Vec<Pattern> {
+        let mut all = Vec::new();
+        for (at, segment) in self.path.iter().enumerate() {
+            let Segment::One(glob) = segment else { continue };
+            for narrowed in glob.narrowed() {
+                let mut pattern = self.clone();
+                if let Some(segment) = pattern.path.get_mut(at) {
+                    *segment = Segment::One(narrowed);
+                }
+                all.push(pattern);
+            }
+        }
+        if let Some(value) = &self.value {
+            all.extend(
+                value.glob().narrowed().map(|glob| Pattern { value: Value::new(glob), ..self.clone() }),
+            );
+        }
+        all
+    }
+
     /// Whether the pattern can stand for one point only: nothing in it is a wildcard or an alternative.
     ///
     /// ```

@@ -1,5 +1,7 @@
 //! How a run goes and ends: what it gives, or what is wrong.
 
+use std::sync::Arc;
+
 use super::{BoxedError, Run};
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
@@ -7,7 +9,7 @@ use crate::pattern::point_name;
 use crate::raw::with_run;
 use crate::recording::Schedule;
 use crate::run::{Dispatch, Finished, Learned, Log, Mode, Replaying, Request, RunState, Tape};
-use crate::tree::{Kind, Node, Tree};
+use crate::tree::{FastSet, Kind, Node, NodeId, Tree};
 
 /// What is asked of a model.
 #[derive(Clone, Copy)]
@@ -82,6 +84,35 @@ pub(super) fn execute_with<T, E: Into<BoxedError>>(
     }
 }
 
+/// The points that the plan selects and the run did not reach, request by request.
+fn unreached(asked: &Asked<'_>, finished: &Finished) -> Vec<Arc<str>> {
+    let mut unreached = Vec::new();
+    let mut met: Option<FastSet<(u32, NodeId)>> = None;
+    for (at, request) in (asked.registered as u32..).zip(asked.own()) {
+        let is_reached = |node: NodeId| {
+            let visits = finished.visits(node);
+            visits > request.pattern.call().unwrap_or(0)
+        };
+        let missing: Vec<NodeId> = match request.pattern.value() {
+            None => request.nodes.iter().copied().filter(|node| !is_reached(*node)).collect(),
+            Some(_) => {
+                let met = met.get_or_insert_with(|| finished.met(asked.dispatch, asked.requests));
+                request.nodes.iter().copied().filter(|node| !met.contains(&(at, *node))).collect()
+            }
+        };
+        let named = missing.into_iter().map(|node| point_of(asked.tree, request, node).into());
+        unreached.extend(named.filter(|name| !unreached.contains(name)).collect::<Vec<_>>());
+    }
+    unreached
+}
+
+/// How a request names a node.
+fn point_of(tree: &Tree, request: &Request<'_>, node: NodeId) -> String {
+    let value = request.pattern.value().map_or(String::new(), |value| format!(":{value}"));
+    let call = request.pattern.call().map_or(String::new(), |call| format!("#{call}"));
+    format!("{}{value}{call}", tree.name(node))
+}
+
 pub(super) fn finished_run<T>(
     asked: &Asked<'_>,
     allow_unfired: bool,
@@ -90,10 +121,19 @@ pub(super) fn finished_run<T>(
     check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
     let skipped = finished.skipped.iter().map(|node| asked.tree.name(*node)).collect();
+    let unreached = unreached(asked, &finished);
     let replayed = finished.replayed.iter().map(|node| asked.tree.name(*node)).collect();
     asked.dispatch.give_scratch(finished.scratch);
     let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.own()));
-    Ok(Run { output, cache: ActivationCache::of(finished.kept), requests, fired, skipped, replayed })
+    Ok(Run {
+        output,
+        cache: ActivationCache::of(finished.kept),
+        requests,
+        fired,
+        unreached,
+        skipped,
+        replayed,
+    })
 }
 
 pub(super) fn collected<T>(
@@ -160,17 +200,53 @@ enum Ended {
 }
 
 fn check_fired(asked: &Asked<'_>, allow_unfired: bool, finished: &Finished, ended: Ended) -> Result<()> {
+    if allow_unfired {
+        return Ok(());
+    }
     let mut unfired = asked.own().iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
-    let Some((request, _)) = unfired.next().filter(|_| !allow_unfired) else { return Ok(()) };
-    let call = request.pattern.call();
-    let name = |id: &u32| {
-        let value = request.pattern.value().map_or(String::new(), |value| format!(":{value}"));
-        let call = call.map_or(String::new(), |call| format!("#{call}"));
-        format!("{}{value}{call}", asked.tree.name(*id))
-    };
-    let points = request.nodes.iter().map(name).collect();
-    let remedy = unfired_remedy(request, asked, finished, ended);
-    Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into())
+    if let Some((request, _)) = unfired.next() {
+        let points = request.nodes.iter().map(|node| point_of(asked.tree, request, *node)).collect();
+        let remedy = unfired_remedy(request, asked, finished, ended);
+        return Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into());
+    }
+    for (at, request) in (asked.registered as u32..).zip(asked.own()) {
+        if !request.alternatives.is_empty() {
+            check_alternatives(asked, at, request, finished, ended)?;
+        }
+    }
+    Ok(())
+}
+
+/// Names in `{a,b}` are names: that one of them was reached says nothing of the others.
+fn check_alternatives(
+    asked: &Asked<'_>,
+    at: u32,
+    request: &Request<'_>,
+    finished: &Finished,
+    ended: Ended,
+) -> Result<()> {
+    let met = finished.met_as(asked.dispatch, asked.requests, at, asked.tree);
+    for alternative in &request.alternatives {
+        let is_reached = met.iter().any(|(node, value)| {
+            alternative.matches_path(asked.tree.segments(*node)) && alternative.matches_value(value)
+        });
+        if is_reached {
+            continue;
+        }
+        let on_path =
+            request.nodes.iter().filter(|node| alternative.matches_path(asked.tree.segments(**node)));
+        let narrow =
+            Request { pattern: alternative.clone(), nodes: on_path.copied().collect(), ..request.clone() };
+        let points = narrow.nodes.iter().map(|node| point_of(asked.tree, &narrow, *node)).collect();
+        let remedy = format!(
+            "{}\n  others in the braces were reached: is this one called inside a macro such as `vec![..]`, where calls are \
+             not seen?",
+            unfired_remedy(&narrow, asked, finished, ended)
+        );
+        let request = format!("`{}` of {}", alternative.without_index(), request.describe());
+        return Err(ErrorKind::Unfired { request, points, remedy }.into());
+    }
+    Ok(())
 }
 
 fn unfired_remedy(request: &Request<'_>, asked: &Asked<'_>, finished: &Finished, ended: Ended) -> String {

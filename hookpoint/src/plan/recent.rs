@@ -47,8 +47,7 @@ impl<'a, M: AutoHook> Plan<'a, M> {
         let Some(kept) = hooked.recent().take(&plan.tree, &patterns) else {
             return plan.cache(patterns);
         };
-        let request =
-            |(pattern, nodes)| Request { pattern, action: Action::Cache(CacheOptions::new()), nodes };
+        let request = |(pattern, nodes)| Request::new(pattern, Action::Cache(CacheOptions::new()), nodes);
         let requests = kept.requests.into_iter().map(request).collect();
         let prepared =
             Prepared { stamp: None, registered: 0, merged: None, dispatch: kept.dispatch, schedule: None };

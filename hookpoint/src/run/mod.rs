@@ -65,8 +65,9 @@ pub(crate) use together::{modules_only, CallHookFn, When};
 pub use wanted::wanted;
 
 use crate::error::{Error, ErrorKind};
+use crate::pattern::Pattern;
 use crate::raw::hears;
-use crate::tree::{FastMap, MethodInfo, NodeId, Seen, Tree};
+use crate::tree::{FastMap, FastSet, MethodInfo, NodeId, Seen, Tree};
 use goals::Goals;
 pub(crate) use gradient::Gradients;
 use lost::Trail;
@@ -434,6 +435,69 @@ impl Finished {
         let described =
             |(number, (_, seen)): (&u32, &(usize, Seen))| Some((dispatch.described(*number)?, seen.clone()));
         seen.into_iter().filter_map(described).collect()
+    }
+
+    /// How often the output of a module, or a parameter, was reached.
+    pub fn visits(&self, node: NodeId) -> usize {
+        self.scratch.visits.get(node as usize).copied().unwrap_or(0) as usize
+    }
+
+    /// Which requests have met a point at which nodes: by the name that they call it by, often enough for the call
+    /// that they name.
+    pub fn met(&self, dispatch: &Dispatch, requests: &[Request<'_>]) -> FastSet<(u32, NodeId)> {
+        let mut met = FastSet::default();
+        self.each_met(dispatch, requests, &mut |id, node, _| {
+            met.insert((id, node));
+        });
+        met
+    }
+
+    /// The points that one request has met: by node, and the name of the value.
+    pub fn met_as(
+        &self,
+        dispatch: &Dispatch,
+        requests: &[Request<'_>],
+        request: u32,
+        tree: &Tree,
+    ) -> Vec<(NodeId, String)> {
+        let mut met = Vec::new();
+        self.each_met(dispatch, requests, &mut |id, node, name| {
+            if id == request {
+                let is_output = name.is_none_or(|name| *name == *tree.name(node));
+                let value = name.filter(|_| !is_output).and_then(|name| name.parse::<Pattern>().ok());
+                let value = value.as_ref().and_then(Pattern::value).unwrap_or("out").to_string();
+                met.push((node, value));
+            }
+        });
+        met
+    }
+
+    fn each_met(
+        &self,
+        dispatch: &Dispatch,
+        requests: &[Request<'_>],
+        f: &mut dyn FnMut(u32, NodeId, Option<&str>),
+    ) {
+        let is_met = |id: u32, visits: u32| {
+            let call = requests.get(id as usize).and_then(|request| request.pattern.call());
+            visits as usize > call.unwrap_or(0)
+        };
+        for (number, visits) in self.scratch.visits.iter().enumerate().filter(|(_, visits)| **visits > 0) {
+            match dispatch.described(number as u32) {
+                Some(described) => {
+                    for asked in described.asked.iter().filter(|asked| is_met(asked.request, *visits)) {
+                        f(asked.request, described.node, Some(&asked.name));
+                    }
+                }
+                // Kept as it is, and never described.
+                None => {
+                    let node = number as NodeId;
+                    for id in dispatch.at(node).requests.iter().filter(|id| is_met(**id, *visits)) {
+                        f(*id, node, None);
+                    }
+                }
+            }
+        }
     }
 
     /// The points that were reached, by node and name, and how often.

@@ -24,6 +24,15 @@ pub(crate) struct Request<'a> {
     pub action: Action<'a>,
     /// The nodes that the pattern selects, in order.
     pub nodes: Vec<NodeId>,
+    /// What each name in braces means by itself: all of them have to be reached.
+    pub alternatives: Vec<Pattern>,
+}
+
+impl<'a> Request<'a> {
+    pub fn new(pattern: Pattern, action: Action<'a>, nodes: Vec<NodeId>) -> Self {
+        let alternatives = pattern.alternatives();
+        Self { pattern, action, nodes, alternatives }
+    }
 }
 
 #[derive(Clone)]
