@@ -209,6 +209,15 @@ pub enum ErrorKind {
         /// What the hook returned.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A run is not the one that was recorded, so that what is noted would be wrong for it.
+    #[error(
+        "the recording is of another run: {what}\n  \
+             record the model anew, with what this run is given, or leave out `.replay(..)`"
+    )]
+    StaleRecording {
+        /// What is not as it was.
+        what: String,
+    },
     /// The model wrote into a tensor that a patch or a hook had given it, which holds other numbers now.
     #[error("{operation} has written into a tensor that a patch, a hook or a recording gave to the model\n  \
              derive `AutoHook` for the type whose method that is and make it a part of the model, or give a copy; from \

@@ -224,7 +224,9 @@ impl<M: AutoHook> Hooked<M> {
     {
         let (_, times) = self.note(Mode::Scan, false, || f(&self.model))?;
         let (output, values) = self.note(Mode::Whole, true, || f(&self.model))?;
-        Ok((output, Recording::new(self.tree(), times, values)))
+        let mut recording = Recording::new(self.tree(), times, values);
+        recording.note_weights(Tree::weights_of(&*self.model))?;
+        Ok((output, recording))
     }
 
     /// As [`record`](Self::record), for models whose forward takes `&mut self`. The closure must begin anew
@@ -236,7 +238,9 @@ impl<M: AutoHook> Hooked<M> {
     {
         let (tree, _, times) = self.note_mut(Mode::Scan, false, &mut f)?;
         let (_, output, values) = self.note_mut(Mode::Whole, true, &mut f)?;
-        Ok((output, Recording::new(tree, times, values)))
+        let mut recording = Recording::new(tree, times, values);
+        recording.note_weights(Tree::weights_of(&*self.model))?;
+        Ok((output, recording))
     }
 
     /// Runs the model and takes note of its calls.

@@ -201,6 +201,7 @@ mod cache;
 mod capture;
 mod check;
 mod device;
+mod fingerprint;
 mod hooked;
 mod manager;
 mod patching;

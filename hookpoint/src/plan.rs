@@ -70,8 +70,8 @@ pub struct Plan<'a, M, H = &'a Hooked<M>> {
     requests: Vec<Request<'a>>,
     allow_unfired: bool,
     allow_barriers: bool,
-    /// What need not be done again, and how often the rows of its input are repeated.
-    replays: Option<(Recording, usize)>,
+    /// What need not be done again.
+    replays: Option<Replays>,
     prepared: RefCell<Option<Rc<Prepared<'a>>>>,
     of: std::marker::PhantomData<&'a M>,
 }
@@ -322,16 +322,33 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// assert_eq!(run.replayed().collect::<Vec<_>>(), ["up"]);
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
+    ///
+    /// A run whose calls are made with other inputs than the recorded ones is an error, and so is one after weights
+    /// were changed.
     pub fn replay(self, recording: &Recording) -> Result<Self> {
-        self.replay_rows(recording, 1)
+        self.replaying(recording, 1, Trust::Nothing)
     }
 
     /// As [`replay`](Self::replay), for an input whose rows are those that were recorded, so many times.
-    pub(crate) fn replay_rows(mut self, recording: &Recording, copies: usize) -> Result<Self> {
+    pub(crate) fn replay_rows(self, recording: &Recording, copies: usize) -> Result<Self> {
+        self.replaying(recording, copies, Trust::Caller)
+    }
+
+    fn replaying(mut self, recording: &Recording, copies: usize, trust: Trust) -> Result<Self> {
         recording.schedule(&self.tree, &self.requests, copies)?;
         self.prepared.take();
-        self.replays = Some((recording.clone(), copies));
+        self.replays = Some(Replays { recording: recording.clone(), copies, trust });
         Ok(self)
+    }
+
+    /// Is what was recorded what the model would compute now?
+    fn check_recording(&self) -> Result<()> {
+        match &self.replays {
+            Some(Replays { recording, trust: Trust::Nothing, .. }) => {
+                recording.check_weights(|| Tree::weights_of(self.hooked.model()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Lets requests pass that a run does not reach. Without this they are an error.
@@ -410,10 +427,14 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         });
         let requests = merged.as_ref().unwrap_or(&self.requests);
         let dispatch = Dispatch::new(&self.tree, requests);
-        let replays = self.replays.as_ref();
-        let schedule = replays
-            .map(|(recording, copies)| recording.schedule(&self.tree, requests, *copies))
-            .transpose()?;
+        let schedule = |replays: &Replays| {
+            let schedule = replays.recording.schedule(&self.tree, requests, replays.copies)?;
+            Ok::<_, Error>(match replays.trust {
+                Trust::Nothing => schedule.comparing(),
+                Trust::Caller => schedule,
+            })
+        };
+        let schedule = self.replays.as_ref().map(schedule).transpose()?;
         let prepared = Rc::new(Prepared { stamp, registered: count, merged, dispatch, schedule });
         *kept = Some(prepared.clone());
         Ok(prepared)
@@ -424,6 +445,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         mode: Mode,
         f: impl FnOnce() -> std::result::Result<T, E>,
     ) -> Result<Ran<'a, T>> {
+        self.check_recording()?;
         let prepared = self.prepared()?;
         let asked = prepared.asked(&self.tree, &self.requests);
         let finished = execute(&asked, mode, self.hooked.learned(), f)?;
@@ -475,6 +497,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         self.follow_model()?;
+        self.check_recording()?;
         let prepared = self.prepared()?;
         let asked = prepared.asked(&self.tree, &self.requests);
         let (model, learned) = self.hooked.parts_mut();
@@ -498,6 +521,23 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         self.tree = tree;
         Ok(())
     }
+}
+
+/// What need not be done again.
+struct Replays {
+    recording: Recording,
+    /// How often the rows of its input are repeated.
+    copies: usize,
+    trust: Trust,
+}
+
+/// Whose word is taken for it that a run is the recorded one?
+#[derive(Clone, Copy, PartialEq)]
+enum Trust {
+    /// Inputs and weights are compared.
+    Nothing,
+    /// A sweep gives the inputs itself, and makes some of its cells again.
+    Caller,
 }
 
 /// A run that is over, and what it was asked.

@@ -6,15 +6,16 @@
 //! answered with what it gave before. Calls that are not answered are made, whatever they are: so code
 //! between modules, and modules with side effects, always run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Tensor;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fingerprint::Fingerprint;
 use crate::pattern::{point_name, Pattern};
 use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
-use crate::tree::{FastMap, Kind, NodeId, Tree};
+use crate::tree::{FastMap, FastSet, Kind, NodeId, Tree, Weight};
 
 /// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
 /// [`Plan::replay`](crate::Plan::replay).
@@ -30,6 +31,10 @@ struct Inner {
     tree: Arc<Tree>,
     calls: Vec<RecordedCall>,
     points: Vec<LoggedPoint>,
+    /// What the modules that can be answered compute with.
+    weights: Vec<(String, Fingerprint)>,
+    /// Variables that they compute with and do not show.
+    variables: Vec<(Tensor, Fingerprint)>,
     /// What calls gave, repeated as often as was last asked for.
     repeated: Mutex<Repeated>,
 }
@@ -46,6 +51,8 @@ struct RecordedCall {
     value: Option<Tensor>,
     /// The modules that are called inside it, and how often.
     inside: Vec<(u32, u32)>,
+    /// What it was called with.
+    inputs: Fingerprint,
     rows: Rows,
 }
 
@@ -99,11 +106,61 @@ impl Recording {
                 time: time.unwrap_or_default(),
                 value,
                 inside: inside.into_iter().collect(),
+                inputs: call.inputs,
                 rows: Rows::Unknown,
             }
         };
         let calls = values.calls.iter().enumerate().map(recorded).collect();
-        Self { inner: Arc::new(Inner { tree, calls, points: times.points, repeated: Mutex::default() }) }
+        let (points, weights, variables, repeated) = (times.points, Vec::new(), Vec::new(), Mutex::default());
+        Self { inner: Arc::new(Inner { tree, calls, points, weights, variables, repeated }) }
+    }
+
+    /// Notes what the model computes with, so that it is seen when that has changed.
+    pub(crate) fn note_weights(&mut self, weights: Vec<Weight>) -> Result<()> {
+        let Some(inner) = Arc::get_mut(&mut self.inner) else { return Ok(()) };
+        let modules: HashSet<Arc<str>> = inner
+            .calls
+            .iter()
+            .filter(|call| call.value.is_some())
+            .filter_map(|call| inner.tree.node_of_module(call.module))
+            .map(|node| inner.tree.name(node))
+            .collect();
+        for weight in weights.into_iter().filter(|weight| is_inside(&weight.name, &modules)) {
+            inner.weights.push((weight.name, of_weight(&weight.tensor)?));
+        }
+        let (mut met, mut variables) = (FastSet::default(), Vec::new());
+        for value in inner.calls.iter().rev().filter_map(|call| call.value.as_ref()) {
+            if !value.track_op() || met.contains(&value.id()) {
+                continue;
+            }
+            for node in value.sorted_nodes() {
+                if met.insert(node.id()) && node.is_variable() {
+                    variables.push((node.clone(), of_weight(node)?));
+                }
+            }
+        }
+        inner.variables = variables;
+        Ok(())
+    }
+
+    /// Does the model compute with what it had when it was recorded?
+    pub(crate) fn check_weights(&self, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
+        let stale = |what: String| Err(ErrorKind::StaleRecording { what }.into());
+        for (variable, before) in &self.inner.variables {
+            if of_weight(variable)? != *before {
+                return stale("a variable was set since then".to_string());
+            }
+        }
+        let mut now: HashMap<String, Tensor> =
+            weights().into_iter().map(|weight| (weight.name, weight.tensor)).collect();
+        for (name, before) in &self.inner.weights {
+            match now.remove(name) {
+                Some(tensor) if of_weight(&tensor)? == *before => {}
+                Some(_) => return stale(format!("`{name}` holds other numbers now")),
+                None => return stale(format!("`{name}` is gone")),
+            }
+        }
+        Ok(())
     }
 
     /// Looks at what became of the values in a run with every row of the input twice.
@@ -225,7 +282,7 @@ impl Recording {
                 answers.insert((call.module, call.visit), at);
             }
         }
-        Ok(Schedule { recording: self.clone(), answers, copies })
+        Ok(Schedule { recording: self.clone(), answers, copies, compares: false })
     }
 
     /// For every node of `tree`, the one that it is here. The parameters of a model may come and go with
@@ -258,6 +315,23 @@ impl std::fmt::Debug for Recording {
         let kept = self.inner.calls.iter().filter(|call| call.value.is_some()).count();
         f.debug_struct("Recording").field("calls", &self.inner.calls.len()).field("kept", &kept).finish()
     }
+}
+
+/// Is the weight of this name part of one of these modules?
+fn is_inside(weight: &str, modules: &HashSet<Arc<str>>) -> bool {
+    let ends = weight.match_indices(['.', ':']).map(|(at, _)| at).chain([0, weight.len()]);
+    ends.into_iter().any(|end| weight.get(..end).is_some_and(|module| modules.contains(module)))
+}
+
+/// A variable may be set at any time and in any part; other tensors are written to by nobody that is not seen, so
+/// that a sample will do.
+fn of_weight(tensor: &Tensor) -> Result<Fingerprint> {
+    let mut fingerprint = Fingerprint::default();
+    match tensor.is_variable() {
+        true => fingerprint.tensor(tensor)?,
+        false => fingerprint.sample(tensor)?,
+    }
+    Ok(fingerprint)
 }
 
 /// The points that a pattern selects of those that a run has reached, in the order in which they first were.
@@ -314,9 +388,25 @@ pub(crate) struct Schedule {
     /// By module and number of the call: the number of the recorded one.
     answers: FastMap<(u32, u32), usize>,
     copies: usize,
+    /// Are inputs compared with those that were recorded?
+    compares: bool,
 }
 
 impl Schedule {
+    /// Compares what calls are made with, before they are answered.
+    pub fn comparing(self) -> Self {
+        Self { compares: true, ..self }
+    }
+
+    pub fn compares(&self) -> bool {
+        self.compares
+    }
+
+    /// What a call was made with.
+    pub fn inputs(&self, call: usize) -> Option<Fingerprint> {
+        self.recording.inner.calls.get(call).map(|call| call.inputs)
+    }
+
     pub fn answer(&self, module: u32, visit: u32) -> Option<usize> {
         self.answers.get(&(module, visit)).copied()
     }

@@ -1,4 +1,7 @@
-use hookpoint::{ablate, Recording};
+use candle_core::{Module, Result, Tensor, Var};
+use candle_nn::Linear;
+use hookpoint::prelude::*;
+use hookpoint::{ablate, ErrorKind, Recording};
 
 use crate::models::*;
 
@@ -158,5 +161,175 @@ fn a_recording_of_another_model_is_refused() -> Test {
     let other = stack(2);
     let Err(error) = other.plan().replay(&recording) else { panic!() };
     assert!(error.to_string().contains("another model"), "{error}");
+    Ok(())
+}
+
+/// Why a recording is refused.
+fn stale<T>(result: hookpoint::Result<T>) -> String {
+    let Err(error) = result else { panic!("the old numbers were given") };
+    match error.kind() {
+        ErrorKind::StaleRecording { what } => what.clone(),
+        other => panic!("{other}"),
+    }
+}
+
+/// Two blocks and what comes in between; the second input comes late.
+#[derive(AutoHook)]
+struct Late {
+    first: Linear,
+    block: LateBlock,
+    last: Linear,
+}
+
+#[derive(AutoHook)]
+struct LateBlock {
+    linear: Linear,
+    scale: Tensor,
+}
+
+#[auto_hook]
+impl LateBlock {
+    fn forward(&self, x: &Tensor, position: usize, mask: Option<&Tensor>) -> Result<Tensor> {
+        let hidden = (self.linear.forward(x)? + position as f64)?.broadcast_mul(&self.scale)?;
+        match mask {
+            Some(mask) => hidden.broadcast_mul(mask),
+            None => Ok(hidden),
+        }
+    }
+}
+
+#[auto_hook]
+impl Late {
+    fn forward(&self, x: &Tensor, y: &Tensor, position: usize, mask: Option<&Tensor>) -> Result<Tensor> {
+        let first = self.first.forward(x)?;
+        let block = self.block.forward(&(first + y)?, position, mask)?;
+        self.last.forward(&block)
+    }
+}
+
+fn late() -> Late {
+    let block = LateBlock { linear: linear(2, 4, 4), scale: wave(3, &[4]) };
+    Late { first: linear(1, 4, 4), block, last: linear(4, 4, 4) }
+}
+
+#[test]
+fn another_input_than_the_recorded_one_is_an_error() -> Test {
+    let model = Hooked::new(late());
+    let (x, y, mask) = (wave(1, &[2, 4]), wave(2, &[2, 4]), wave(5, &[4]));
+    let (output, recording) = model.record(|m| m.forward(&x, &y, 3, Some(&mask)))?;
+    let plan = model.plan().hook("last:in", |_, x| Ok(Some((x * 1.)?)))?.replay(&recording)?;
+    let run = plan.run(|m| m.forward(&x, &y, 3, Some(&mask)))?;
+    assert_eq!(bits(&run.output), bits(&output));
+    assert_eq!(run.replayed().collect::<Vec<_>>(), ["first", "block"]);
+    // The same numbers somewhere else are the same input.
+    plan.run(|m| m.forward(&x.copy()?, &y.copy()?, 3, Some(&mask.copy()?)))?;
+
+    let other = wave(9, &[2, 4]);
+    assert_eq!(
+        stale(plan.run(|m| m.forward(&other, &y, 3, Some(&mask)))),
+        "`first` is called with something else"
+    );
+    assert_eq!(
+        stale(plan.run(|m| m.forward(&x, &other, 3, Some(&mask)))),
+        "`block` is called with something else"
+    );
+    stale(plan.run(|m| m.forward(&x, &y, 4, Some(&mask))));
+    stale(plan.run(|m| m.forward(&x, &y, 3, Some(&other.get(0)?))));
+    stale(plan.run(|m| m.forward(&x, &y, 3, None)));
+    stale(plan.run(|m| m.forward(&x.narrow(0, 0, 1)?, &y.narrow(0, 0, 1)?, 3, Some(&mask))));
+    Ok(())
+}
+
+#[test]
+fn one_bit_of_the_input_is_another_input() -> Test {
+    let model = Hooked::new(late());
+    let (x, y) = (wave(1, &[2, 4]), wave(2, &[2, 4]));
+    let (_, recording) = model.record(|m| m.forward(&x, &y, 0, None))?;
+    let plan = model.plan().cache("last")?.replay(&recording)?;
+    let mut bits: Vec<f32> = x.flatten_all()?.to_vec1()?;
+    bits[7] = f32::from_bits(bits[7].to_bits() ^ 1);
+    let other = Tensor::from_vec(bits, (2, 4), x.device())?;
+    stale(plan.run(|m| m.forward(&other, &y, 0, None)));
+    Ok(())
+}
+
+#[test]
+fn weights_that_were_set_after_the_recording_are_an_error() -> Test {
+    let weight = Var::from_tensor(&wave(7, &[4, 4]))?;
+    let scale = Var::from_tensor(&wave(8, &[4]))?;
+    let mut all = late();
+    all.first = Linear::new(weight.as_tensor().clone(), None);
+    all.block.scale = scale.as_tensor().clone();
+    let model = Hooked::new(all);
+    let (x, y) = (wave(1, &[2, 4]), wave(2, &[2, 4]));
+    let run = |m: &Late| m.forward(&x, &y, 0, None);
+    let record = || model.record(run).map(|(_, recording)| recording);
+    let changed = |variable: &Var| variable.set(&(variable.as_tensor() * 1.001)?);
+
+    let recording = record()?;
+    let plan = model.plan().cache("last")?.replay(&recording)?;
+    plan.run(run)?;
+    changed(&weight)?;
+    stale(plan.run(run));
+    let recording = record()?;
+    let plan = model.plan().cache("last")?.replay(&recording)?;
+    changed(&scale)?;
+    stale(plan.run(run));
+    // One element, in the middle.
+    let recording = record()?;
+    let plan = model.plan().cache("last")?.replay(&recording)?;
+    weight.slice_set(&Tensor::zeros((1, 4), candle_core::DType::F32, x.device())?, 0, 2)?;
+    stale(plan.run(run));
+    let recording = record()?;
+    assert!(model.plan().cache("last")?.replay(&recording)?.run(run)?.replayed().count() > 0);
+    Ok(())
+}
+
+#[test]
+fn a_layer_that_was_replaced_after_the_recording_is_an_error() -> Test {
+    let mut model = Hooked::new(late());
+    let (x, y) = (wave(1, &[2, 4]), wave(2, &[2, 4]));
+    let run = |m: &Late| m.forward(&x, &y, 0, None);
+    let (_, recording) = model.record(run)?;
+    model.block.linear = linear(20, 4, 4);
+    let what = stale(model.plan().cache("last")?.replay(&recording)?.run(run));
+    assert!(what.contains("`block.linear"), "{what}");
+    Ok(())
+}
+
+/// A layer of somebody else's, which does not show its weight.
+struct Closed(Tensor);
+
+impl candle_core::Module for Closed {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.broadcast_mul(&self.0)
+    }
+}
+
+#[derive(AutoHook)]
+struct HasClosed {
+    closed: Closed,
+    last: Linear,
+}
+
+#[auto_hook]
+impl HasClosed {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = self.closed.forward(x)?;
+        self.last.forward(&hidden)
+    }
+}
+
+#[test]
+fn a_variable_that_a_layer_does_not_show_is_noticed_too() -> Test {
+    let hidden = Var::from_tensor(&wave(7, &[4]))?;
+    let closed = Closed(hidden.as_tensor().clone());
+    let model = Hooked::new(HasClosed { closed, last: linear(1, 4, 4) });
+    let x = wave(1, &[2, 4]);
+    let (_, recording) = model.record(|m| m.forward(&x))?;
+    let plan = model.plan().cache("last:in")?.replay(&recording)?;
+    assert_eq!(plan.run(|m| m.forward(&x))?.replayed().count(), 1);
+    hidden.set(&wave(8, &[4]))?;
+    assert_eq!(stale(plan.run(|m| m.forward(&x))), "a variable was set since then");
     Ok(())
 }

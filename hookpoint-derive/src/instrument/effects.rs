@@ -25,8 +25,11 @@ impl Effects {
             FnArg::Typed(argument) => Some(&*argument.ty),
             FnArg::Receiver(_) => None,
         });
-        let doubts: Vec<u32> =
-            (0..).zip(typed).filter(|(_, ty)| !is_plain(ty)).map(|(number, _)| number).collect();
+        let doubts: Vec<u32> = (0..)
+            .zip(typed)
+            .filter(|(_, ty)| !is_plain(ty) && !is_scalar(ty))
+            .map(|(number, _)| number)
+            .collect();
         // What the runtime is not shown, it cannot look at.
         let possible = may_mutate(signature) || doubts.iter().any(|number| !arguments.is_shown(*number));
         match (possible, pure) {

@@ -266,12 +266,14 @@ enum How {
     Look,
     /// `&mut Tensor`, or a reference to something else: what it refers to is only looked at.
     LookThrough,
+    /// A number, a flag, a text: no point, but a recording holds for this one alone.
+    Scalar,
 }
 
 impl Arguments {
     /// Is the argument with this number shown to the runtime?
     pub fn is_shown(&self, number: u32) -> bool {
-        self.shown.iter().any(|shown| shown.number == number)
+        self.shown.iter().any(|shown| shown.number == number && shown.how != How::Scalar)
     }
 
     fn read(signature: &mut Signature, parameters: &[Ident], wrapped: bool) -> Self {
@@ -292,7 +294,7 @@ impl Arguments {
             else {
                 continue;
             };
-            let rebinds = !matches!(how, How::Look | How::LookThrough);
+            let rebinds = !matches!(how, How::Look | How::LookThrough | How::Scalar);
             let mutability = if rebinds { pattern.mutability.take() } else { None };
             shown.push(Shown { number, name: pattern.ident.clone(), mutability, lints, how });
         }
@@ -302,22 +304,26 @@ impl Arguments {
 
 /// Shows all arguments of a call of the module at once.
 fn preview(shown: &[Shown], method: &str, krate: &TokenStream, entered: &Ident) -> Option<TokenStream> {
-    if shown.is_empty() || !method.starts_with("forward") {
+    let arguments: Vec<TokenStream> = shown
+        .iter()
+        .filter_map(|Shown { number, name, how, .. }| {
+            let value = match how {
+                How::Reference | How::LookThrough => quote!(&*#name),
+                How::Optional | How::Value | How::Look => quote!(&#name),
+                How::Scalar => return None,
+            };
+            Some(quote!((#number, #krate::__private::Erased::of(#value))))
+        })
+        .collect();
+    if arguments.is_empty() || !method.starts_with("forward") {
         return None;
     }
-    let arguments = shown.iter().map(|Shown { number, name, how, .. }| {
-        let value = match how {
-            How::Reference | How::LookThrough => quote!(&*#name),
-            How::Optional | How::Value | How::Look => quote!(&#name),
-        };
-        quote!((#number, #krate::__private::Erased::of(#value)))
-    });
     Some(quote!(if #entered.wants_preview() { #entered.preview(&[#(#arguments),*]); }))
 }
 
 fn how(ty: &Type, parameters: &[Ident], wrapped: bool) -> Option<How> {
     if is_scalar(ty) {
-        return None;
+        return Some(How::Scalar);
     }
     match ty {
         Type::Paren(inner) => how(&inner.elem, parameters, wrapped),
@@ -391,6 +397,11 @@ impl Shown {
             How::Value => quote!(#(#lints)* let #mutability #name = #entered.by_value(#number, #name);),
             How::Look => quote!(#entered.by_look(#number, &#name);),
             How::LookThrough => quote!(#entered.by_look(#number, &*#name);),
+            How::Scalar => quote! {
+                if #entered.wants_scalars() {
+                    #entered.scalar(#number, ::core::format_args!("{:?}", &#name));
+                }
+            },
         }
     }
 }

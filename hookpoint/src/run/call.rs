@@ -277,8 +277,10 @@ impl RunState<'_> {
         if !self.may_be_left_out(asked, node) {
             return None;
         }
-        if let Some(value) = self.tape_leaf(node) {
-            *done = Some(self.show_replayed(node, value).map_err(|error| error.into_candle()));
+        let answered = self.tape_leaf(node, asked.inputs).inspect_err(|error| self.fail(error.clone()));
+        let shown = answered.and_then(|value| value.map(|value| self.show_replayed(node, value)).transpose());
+        if let Some(shown) = shown.transpose() {
+            *done = Some(shown.map_err(|error| error.into_candle()));
             return Some(CallToken::IDLE);
         }
         let unasked = self.dispatch.at(node).requests.is_empty() && !self.scans();

@@ -18,7 +18,7 @@ use crate::value::ValueOps;
 /// A method that has been entered; leaves it when dropped, on return, error and panic.
 #[must_use = "the method is left when this is dropped"]
 pub struct Entered {
-    /// The number of frames including this one, [`Self::ARGUMENTS`] and [`Self::TOGETHER`]; 0 where nobody listens.
+    /// The number of frames including this one, and what is wanted; 0 where nobody listens.
     depth: u32,
 }
 
@@ -36,6 +36,8 @@ impl Entered {
     const ARGUMENTS: u32 = 1 << 31;
     /// Does somebody want them all at once?
     const TOGETHER: u32 = 1 << 30;
+    /// Are numbers wanted, too, by which one call is told from another?
+    const SCALARS: u32 = 1 << 29;
     const IDLE: Self = Self { depth: 0 };
 
     /// Enters `method` of `this`.
@@ -58,12 +60,24 @@ impl Entered {
     }
 
     fn depth(&self) -> usize {
-        (self.depth & !(Self::ARGUMENTS | Self::TOGETHER)) as usize
+        (self.depth & !(Self::ARGUMENTS | Self::TOGETHER | Self::SCALARS)) as usize
     }
 
     #[inline(always)]
     fn wants_arguments(&self) -> bool {
         self.depth & Self::ARGUMENTS != 0
+    }
+
+    /// Are arguments wanted that are no tensors, such as positions and flags?
+    #[inline(always)]
+    pub fn wants_scalars(&self) -> bool {
+        self.depth & Self::SCALARS != 0
+    }
+
+    /// Such an argument, as text.
+    #[cold]
+    pub fn scalar(&self, number: u32, value: std::fmt::Arguments<'_>) {
+        current(|state| state.tape_scalar(self.depth(), number, &value.to_string()));
     }
 
     /// Does somebody want to see all arguments at once, before they are shown one by one?
@@ -141,6 +155,9 @@ impl Entered {
             if may_share {
                 state.note_doubt(self.depth(), number, value.shared());
             }
+            if state.is_taped {
+                state.tape_input(self.depth(), number, value.shared());
+            }
             if let Err(error) = state.argument_value(self.depth(), number, value) {
                 state.fail(error);
             }
@@ -151,6 +168,9 @@ impl Entered {
     fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
         current(|state| {
             state.note_doubt(self.depth(), number, value);
+            if state.is_taped {
+                state.tape_input(self.depth(), number, value);
+            }
             match state.argument(self.depth(), number, value, replace) {
                 Ok(new) => new,
                 Err(error) => {
@@ -190,7 +210,15 @@ impl Entered {
                 return Some(from_error(error));
             }
             let from_tensor = ops.from_tensor?;
-            if let Some((node, value)) = state.is_taped.then(|| state.tape_answer(self.depth())).flatten() {
+            let answer = match state.is_taped.then(|| state.tape_answer(self.depth())) {
+                Some(Ok(answer)) => answer,
+                Some(Err(error)) => {
+                    state.fail(error.clone());
+                    return ops.from_error.map(|from_error| from_error(error));
+                }
+                None => None,
+            };
+            if let Some((node, value)) = answer {
                 state.is_done(self.depth());
                 let shown = state.show_replayed(node, value.clone());
                 return Some(match (shown, ops.from_error) {
@@ -279,10 +307,12 @@ impl RunState<'_> {
         // A backward pass wants to know where gradients are lost.
         listen_to_values(wants_values || self.differentiates());
         let shown = wants_inputs || is_lesson || doubted || self.differentiates();
-        let arguments = if shown { Entered::ARGUMENTS } else { 0 };
+        let compares = self.is_taped && self.tape_compares(frames.len());
+        let arguments = if shown || compares { Entered::ARGUMENTS } else { 0 };
+        let scalars = if compares { Entered::SCALARS } else { 0 };
         let together = is_call && wants.is_some_and(|wants| wants.together);
         let together = if together { Entered::TOGETHER } else { 0 };
-        Entered { depth: frames.len() as u32 | arguments | together }
+        Entered { depth: frames.len() as u32 | arguments | scalars | together }
     }
 
     /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.

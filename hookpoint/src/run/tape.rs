@@ -13,8 +13,11 @@ use std::cell::RefCell;
 use candle_core::Tensor;
 
 use super::fire::Replace;
+use super::together::look;
 use super::{PointKey, RunState};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
+use crate::fingerprint::Fingerprint;
+use crate::raw::Erased;
 use crate::recording::Schedule;
 use crate::tree::{FastMap, NodeId};
 use crate::value::ValueOps;
@@ -59,6 +62,8 @@ pub(crate) struct LoggedCall {
     pub dims: Vec<usize>,
     /// May it have changed something besides its result?
     pub effects: bool,
+    /// What it was called with.
+    pub inputs: Fingerprint,
 }
 
 /// A point that was reached.
@@ -73,8 +78,9 @@ pub(crate) struct LoggedPoint {
 pub(crate) struct Replaying<'p> {
     schedule: &'p Schedule,
     counts: RefCell<FastMap<u32, u32>>,
-    /// Methods that were entered, by their number of frames, and what they are answered with.
-    entered: RefCell<Vec<(usize, usize)>>,
+    /// Methods that were entered, by their number of frames, what they are answered with, and what they are called
+    /// with.
+    entered: RefCell<Vec<(usize, usize, Fingerprint)>>,
     pub replayed: RefCell<Vec<NodeId>>,
 }
 
@@ -104,6 +110,7 @@ impl Log {
             value,
             dims,
             effects: false,
+            inputs: Fingerprint::default(),
         });
     }
 
@@ -190,7 +197,7 @@ impl RunState<'_> {
             }
             Tape::Replaying(replaying) => {
                 if let Some(answer) = call.and_then(|module| replaying.begin(module)) {
-                    replaying.entered.borrow_mut().push((depth, answer));
+                    replaying.entered.borrow_mut().push((depth, answer, Fingerprint::default()));
                 }
             }
         }
@@ -199,17 +206,78 @@ impl RunState<'_> {
     /// What the method that was just entered gives, where that is known.
     #[cold]
     #[inline(never)]
-    pub(super) fn tape_answer(&self, depth: usize) -> Option<(NodeId, Tensor)> {
-        let Tape::Replaying(replaying) = &self.tape else { return None };
-        let answer = {
-            let mut entered = replaying.entered.borrow_mut();
-            let (_, answer) = *entered.last().filter(|(entered, _)| *entered == depth)?;
-            entered.pop();
-            answer
-        };
-        let node = self.frames.borrow().get(depth - 1)?.node?;
+    pub(super) fn tape_answer(&self, depth: usize) -> Result<Option<(NodeId, Tensor)>> {
+        let Tape::Replaying(replaying) = &self.tape else { return Ok(None) };
+        let last = replaying.entered.borrow_mut().pop_if(|(entered, ..)| *entered == depth);
+        let node = self.frames.borrow().get(depth - 1).and_then(|frame| frame.node);
+        let (Some((_, answer, inputs)), Some(node)) = (last, node) else { return Ok(None) };
+        self.check_inputs(replaying, answer, node, inputs)?;
         replaying.replayed.borrow_mut().push(node);
-        Some((node, replaying.schedule.value(answer)?))
+        Ok(replaying.schedule.value(answer).map(|value| (node, value)))
+    }
+
+    /// A call is answered only where it is made with what was recorded.
+    fn check_inputs(
+        &self,
+        replaying: &Replaying<'_>,
+        answer: usize,
+        node: NodeId,
+        inputs: Fingerprint,
+    ) -> Result<()> {
+        if !replaying.schedule.compares() || replaying.schedule.inputs(answer) == Some(inputs) {
+            return Ok(());
+        }
+        let what = format!("`{}` is called with something else", self.tree.name(node));
+        Err(ErrorKind::StaleRecording { what }.into())
+    }
+
+    /// Does it matter what the method with so many frames is called with?
+    pub(super) fn tape_compares(&self, depth: usize) -> bool {
+        match &self.tape {
+            Tape::Off => false,
+            Tape::Noting(log) => log.borrow().keeps,
+            Tape::Replaying(replaying) => {
+                let entered = replaying.entered.borrow();
+                replaying.schedule.compares() && entered.last().is_some_and(|(entered, ..)| *entered == depth)
+            }
+        }
+    }
+
+    /// Notes an argument of the method with so many frames.
+    fn note_input(&self, depth: usize, note: impl FnOnce(&mut Fingerprint)) {
+        match &self.tape {
+            Tape::Off => {}
+            Tape::Noting(log) => {
+                let log = &mut *log.borrow_mut();
+                let open = log.open.last().filter(|(open, _)| log.keeps && *open == depth);
+                if let Some(call) = open.and_then(|(_, call)| log.calls.get_mut(*call)) {
+                    note(&mut call.inputs);
+                }
+            }
+            Tape::Replaying(replaying) => {
+                let mut entered = replaying.entered.borrow_mut();
+                let last = entered.last_mut().filter(|(entered, ..)| *entered == depth);
+                if let Some((.., inputs)) = last.filter(|_| replaying.schedule.compares()) {
+                    note(inputs);
+                }
+            }
+        }
+    }
+
+    pub(super) fn tape_scalar(&self, depth: usize, number: u32, text: &str) {
+        self.note_input(depth, |inputs| {
+            inputs.word(u64::from(number));
+            inputs.text(text);
+        });
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn tape_input(&self, depth: usize, number: u32, value: Erased<'_>) {
+        self.note_input(depth, |inputs| {
+            inputs.word(u64::from(number));
+            note_tensors(value, inputs);
+        });
     }
 
     /// A method has this result.
@@ -240,25 +308,38 @@ impl RunState<'_> {
             Tape::Off => {}
             Tape::Noting(log) => log.borrow_mut().close(depth),
             Tape::Replaying(replaying) => {
-                replaying.entered.borrow_mut().retain(|(entered, _)| *entered < depth);
+                replaying.entered.borrow_mut().retain(|(entered, ..)| *entered < depth);
             }
         }
     }
 
     /// A foreign module is about to be called with one tensor: what it gives, where that is known.
-    pub(super) fn tape_leaf(&self, node: NodeId) -> Option<Tensor> {
+    pub(super) fn tape_leaf(&self, node: NodeId, given: &[Erased<'_>]) -> Result<Option<Tensor>> {
         let module = self.module_number(node);
+        let inputs = || {
+            let mut inputs = Fingerprint::default();
+            given.iter().for_each(|value| note_tensors(*value, &mut inputs));
+            inputs
+        };
         match &self.tape {
-            Tape::Off => None,
+            Tape::Off => Ok(None),
             Tape::Noting(log) => {
                 let depth = self.frames.borrow().len();
-                log.borrow_mut().begin(module, depth);
-                None
+                let log = &mut *log.borrow_mut();
+                log.begin(module, depth);
+                if let Some(call) = log.calls.last_mut().filter(|_| log.keeps) {
+                    call.inputs = inputs();
+                }
+                Ok(None)
             }
             Tape::Replaying(replaying) => {
-                let value = replaying.schedule.value(replaying.begin(module)?)?;
-                replaying.replayed.borrow_mut().push(node);
-                Some(value)
+                let Some(answer) = replaying.begin(module) else { return Ok(None) };
+                if replaying.schedule.compares() {
+                    self.check_inputs(replaying, answer, node, inputs())?;
+                }
+                let value = replaying.schedule.value(answer);
+                replaying.replayed.borrow_mut().extend(value.as_ref().map(|_| node));
+                Ok(value)
             }
         }
     }
@@ -301,6 +382,19 @@ impl RunState<'_> {
         if let Tape::Noting(log) = &self.tape {
             log.borrow_mut().effect();
         }
+    }
+}
+
+/// The numbers in a value, whatever its type is.
+fn note_tensors(value: Erased<'_>, inputs: &mut Fingerprint) {
+    // What cannot be read is not compared; a call with a value that nobody can look into is not answered.
+    let _ = look(&value, &mut |part, label, tensor| {
+        inputs.word(u64::from(part));
+        inputs.text(label);
+        let _ = inputs.tensor(tensor);
+    });
+    if let Some(flag) = value.get::<bool>() {
+        inputs.word(u64::from(*flag));
     }
 }
 

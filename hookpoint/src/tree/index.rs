@@ -297,6 +297,12 @@ impl Tree {
         self.nodes.get(id as usize)
     }
 
+    /// The module with this number.
+    pub fn node_of_module(&self, number: u32) -> Option<NodeId> {
+        let is_it = |node: &Node| node.kind != Kind::Parameter && node.number == number;
+        self.nodes.iter().position(is_it).map(|id| id as NodeId)
+    }
+
     fn own_steps(&self, node: &Node) -> &[Step] {
         self.steps.get(node.steps.0 as usize..node.steps.1 as usize).unwrap_or_default()
     }
