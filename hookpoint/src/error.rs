@@ -218,6 +218,35 @@ pub enum ErrorKind {
         /// What is not as it was.
         what: String,
     },
+    /// A value or a gradient holds NaN or infinity, and [`NonFinite`](crate::listen::NonFinite) was to end the run there.
+    #[error("a {what} is not finite: {finding}\n  look at the operations between the last of these points and this one")]
+    NotFinite {
+        /// `value` or `gradient`.
+        what: &'static str,
+        /// Where, and what came before.
+        finding: String,
+    },
+    /// A listener has no interest in any point of the model.
+    #[error(
+        "the listener {listener} of this plan is interested in nothing in this model\n  \
+             look at what its `interest` says to the points of `hook_dict()`"
+    )]
+    NoInterest {
+        /// Which of the plan's listeners, from 0.
+        listener: usize,
+    },
+    /// A plan with listeners is run while another run of it goes on.
+    #[error(
+        "the plan's listeners are listening to another run of it\n  \
+             give the inner run a plan and listeners of its own"
+    )]
+    ListenerBusy,
+    /// A plan cannot tell so many listeners apart.
+    #[error("a plan has at most {most} listeners\n  join some in one `Listener` that hands events on")]
+    TooManyListeners {
+        /// How many it can have.
+        most: usize,
+    },
     /// The model wrote into a tensor that a patch or a hook had given it, which holds other numbers now.
     #[error("{operation} has written into a tensor that a patch, a hook or a recording gave to the model\n  \
              derive `AutoHook` for the type whose method that is and make it a part of the model, or give a copy; from \

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::manager::HookManager;
 use crate::plan::{execute, execute_noting, Asked, BoxedError, Plan, Recent};
 use crate::recording::Recording;
-use crate::run::{Dispatch, Finished, HookCtx, Learned, Log, Mode, Request, SeenCall};
+use crate::run::{Audience, Dispatch, Finished, HookCtx, Learned, Log, Mode, Request, SeenCall};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, HookDict, HookEntry, Tree};
 
@@ -182,8 +182,8 @@ impl<M: AutoHook> Hooked<M> {
     {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
-        let dispatch = Dispatch::new(&tree, &requests);
-        let asked = all_registered(&tree, &requests, &dispatch);
+        let (dispatch, nobody) = (Dispatch::new(&tree, &requests), Audience::default());
+        let asked = all_registered(&tree, &requests, &dispatch, &nobody);
         let finished = execute(&asked, mode, &self.learned, || f(&self.model))?;
         Scan::new(&tree, &dispatch, finished)
     }
@@ -205,9 +205,9 @@ impl<M: AutoHook> Hooked<M> {
     {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
-        let dispatch = Dispatch::new(&tree, &requests);
+        let (dispatch, nobody) = (Dispatch::new(&tree, &requests), Audience::default());
         let (model, learned) = self.parts_mut();
-        let asked = all_registered(&tree, &requests, &dispatch);
+        let asked = all_registered(&tree, &requests, &dispatch, &nobody);
         let finished = execute(&asked, mode, learned, || f(model))?;
         Scan::new(&tree, &dispatch, finished)
     }
@@ -252,8 +252,8 @@ impl<M: AutoHook> Hooked<M> {
     ) -> Result<(T, Log)> {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
-        let dispatch = Dispatch::new(&tree, &requests);
-        execute_noting(&all_registered(&tree, &requests, &dispatch), mode, &self.learned, keeps, f)
+        let (dispatch, nobody) = (Dispatch::new(&tree, &requests), Audience::default());
+        execute_noting(&all_registered(&tree, &requests, &dispatch, &nobody), mode, &self.learned, keeps, f)
     }
 
     fn note_mut<T, E: Into<BoxedError>>(
@@ -264,9 +264,9 @@ impl<M: AutoHook> Hooked<M> {
     ) -> Result<(Arc<Tree>, T, Log)> {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
-        let dispatch = Dispatch::new(&tree, &requests);
+        let (dispatch, nobody) = (Dispatch::new(&tree, &requests), Audience::default());
         let (model, learned) = self.parts_mut();
-        let asked = all_registered(&tree, &requests, &dispatch);
+        let asked = all_registered(&tree, &requests, &dispatch, &nobody);
         let (output, log) = execute_noting(&asked, mode, learned, keeps, || f(model))?;
         Ok((tree, output, log))
     }
@@ -298,8 +298,13 @@ impl<M: AutoHook> Hooked<M> {
 }
 
 /// What is asked where nobody but registered hooks does.
-fn all_registered<'a>(tree: &'a Tree, requests: &'a [Request<'a>], dispatch: &'a Dispatch) -> Asked<'a> {
-    Asked { tree, requests, registered: requests.len(), dispatch, schedule: None }
+fn all_registered<'a>(
+    tree: &'a Tree,
+    requests: &'a [Request<'a>],
+    dispatch: &'a Dispatch,
+    audience: &'a Audience<'a>,
+) -> Asked<'a> {
+    Asked { tree, requests, registered: requests.len(), dispatch, schedule: None, audience }
 }
 
 impl<M> Deref for Hooked<M> {

@@ -193,6 +193,7 @@ pub mod attribution;
 pub mod diff;
 pub mod error;
 pub mod layers;
+pub mod listen;
 pub mod memory;
 pub mod pattern;
 pub mod sweep;

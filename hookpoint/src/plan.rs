@@ -13,12 +13,13 @@ use candle_core::Tensor;
 use crate::cache::{ActivationCache, Activations};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hooked::{Access, Hooked};
+use crate::listen::Listener;
 use crate::manager::Stamp;
 use crate::pattern::Pattern;
 use crate::recording::{Recording, Schedule};
 use crate::run::{
-    modules_only, select_nodes, Action, CacheOptions, CallView, Dispatch, Finished, HookCtx, Mode, Request,
-    When,
+    modules_only, select_nodes, Action, Audience, CacheOptions, CallView, Dispatch, Finished, HookCtx,
+    Interests, Mode, Request, When,
 };
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, NodeId, Tree};
@@ -72,6 +73,7 @@ pub struct Plan<'a, M, H = &'a Hooked<M>> {
     allow_barriers: bool,
     /// What need not be done again.
     replays: Option<Replays>,
+    audience: Audience<'a>,
     prepared: RefCell<Option<Rc<Prepared<'a>>>>,
     of: std::marker::PhantomData<&'a M>,
 }
@@ -148,7 +150,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let tree = hooked.tree();
         let (requests, prepared, of) = (Vec::new(), RefCell::default(), std::marker::PhantomData);
         let (allow_unfired, allow_barriers, replays) = (false, false, None);
-        Self { hooked, tree, requests, allow_unfired, allow_barriers, replays, prepared, of }
+        let audience = Audience::default();
+        Self { hooked, tree, requests, allow_unfired, allow_barriers, replays, audience, prepared, of }
     }
 
     pub(crate) fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
@@ -335,7 +338,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     }
 
     fn replaying(mut self, recording: &Recording, copies: usize, trust: Trust) -> Result<Self> {
-        recording.schedule(&self.tree, &self.requests, copies)?;
+        recording.schedule(&self.tree, &self.requests, copies, &|_| false)?;
         self.prepared.take();
         self.replays = Some(Replays { recording: recording.clone(), copies, trust });
         Ok(self)
@@ -349,6 +352,29 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Has a listener told what happens in the runs of this plan: calls, values, operations and gradients, wherever it
+    /// is interested. See [`Listener`].
+    ///
+    /// Listeners hear values after hooks and patches, in the order in which they were added, and before caches. A
+    /// listener that is interested in nothing in this model is an error when the plan is run.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// use hookpoint::listen::NonFinite;
+    ///
+    /// let mut watch = NonFinite::new();
+    /// let hot = Tensor::new(&[[1f32, f32::INFINITY]], &Device::Cpu)?;
+    /// model.plan().patch(":hidden", &hot)?.listen(&mut watch)?.run(|m| m.forward(&x))?;
+    /// assert_eq!(watch.first().map(|found| found.name()), Some(":hidden"));
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn listen(mut self, listener: &'a mut (dyn Listener + 'a)) -> Result<Self> {
+        self.prepared.take();
+        self.audience.add(listener)?;
+        Ok(self)
     }
 
     /// Lets requests pass that a run does not reach. Without this they are an error.
@@ -365,7 +391,11 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     {
         check_wants_no_gradient(&self.requests, "run")?;
         let (prepared, finished) = self.go(Mode::Whole, || f(self.hooked.model()))?;
-        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        finished_run(
+            &prepared.asked(&self.tree, &self.requests, &self.audience),
+            self.allow_unfired,
+            finished,
+        )
     }
 
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
@@ -395,7 +425,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         check_wants_no_gradient(&self.requests, "collect")?;
         check_collects(&self.requests)?;
         let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        collected(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allow_unfired, finished)
     }
 
     /// Runs the plan in one of the ways of a sweep.
@@ -405,7 +435,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests);
+        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
         let model = self.hooked.model();
         let finished = execute_with(&asked, way.mode, self.hooked.learned(), way.tape(&asked), || f(model))?;
         taped(&asked, self.allow_unfired, finished)
@@ -426,9 +456,11 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
             registered
         });
         let requests = merged.as_ref().unwrap_or(&self.requests);
-        let dispatch = Dispatch::new(&self.tree, requests);
+        let interests = Interests::of(&self.audience, &self.tree)?;
+        let dispatch = Dispatch::new(&self.tree, requests).hearing(interests, &self.tree);
         let schedule = |replays: &Replays| {
-            let schedule = replays.recording.schedule(&self.tree, requests, replays.copies)?;
+            let heard = |node: NodeId| dispatch.at(node).heard;
+            let schedule = replays.recording.schedule(&self.tree, requests, replays.copies, &heard)?;
             Ok::<_, Error>(match replays.trust {
                 Trust::Nothing => schedule.comparing(),
                 Trust::Caller => schedule,
@@ -447,7 +479,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     ) -> Result<Ran<'a, T>> {
         self.check_recording()?;
         let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests);
+        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
         let finished = execute(&asked, mode, self.hooked.learned(), f)?;
         Ok((prepared, finished))
     }
@@ -462,7 +494,11 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
     {
         check_wants_no_gradient(&self.requests, "run_mut")?;
         let (prepared, finished) = self.go_mut(Mode::Whole, f)?;
-        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        finished_run(
+            &prepared.asked(&self.tree, &self.requests, &self.audience),
+            self.allow_unfired,
+            finished,
+        )
     }
 
     /// As [`collect`](Self::collect), for models whose forward takes `&mut self`.
@@ -474,7 +510,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         check_wants_no_gradient(&self.requests, "collect_mut")?;
         check_collects(&self.requests)?;
         let (prepared, finished) = self.go_mut(Mode::UntilCollected, f)?;
-        collected(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        collected(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allow_unfired, finished)
     }
 
     /// As [`run_taped`](Self::run_taped), for models whose forward takes `&mut self`.
@@ -485,7 +521,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
     {
         self.follow_model()?;
         let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests);
+        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
         let (model, learned) = self.hooked.parts_mut();
         let finished = execute_with(&asked, way.mode, learned, way.tape(&asked), || f(model))?;
         taped(&asked, self.allow_unfired, finished)
@@ -499,7 +535,7 @@ impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
         self.follow_model()?;
         self.check_recording()?;
         let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests);
+        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
         let (model, learned) = self.hooked.parts_mut();
         let finished = execute(&asked, mode, learned, || f(model))?;
         Ok((prepared, finished))
@@ -556,10 +592,10 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    fn asked<'p>(&'p self, tree: &'p Tree, own: &'p [Request<'a>]) -> Asked<'p> {
+    fn asked<'p>(&'p self, tree: &'p Tree, own: &'p [Request<'a>], audience: &'p Audience<'a>) -> Asked<'p> {
         let requests = self.merged.as_deref().unwrap_or(own);
         let (registered, schedule) = (self.registered, self.schedule.as_ref());
-        Asked { tree, requests, registered, dispatch: &self.dispatch, schedule }
+        Asked { tree, requests, registered, dispatch: &self.dispatch, schedule, audience }
     }
 }
 

@@ -231,6 +231,7 @@ impl Recording {
         tree: &Arc<Tree>,
         requests: &[Request<'_>],
         copies: usize,
+        heard: &dyn Fn(NodeId) -> bool,
     ) -> Result<Schedule> {
         let own = self.own_nodes(tree)?;
         let (mut wanted, mut change) = (Vec::new(), u32::MAX);
@@ -266,6 +267,18 @@ impl Recording {
             if !looks {
                 change = times.into_iter().fold(change, u32::min);
             }
+        }
+        // A listener may change what it hears.
+        let listened: HashSet<NodeId> =
+            (0..).zip(&own).filter(|(node, _)| heard(*node)).filter_map(|(_, own)| *own).collect();
+        let module = |node: &NodeId| self.inner.tree.node(*node).map(|node| node.number);
+        let modules: HashSet<u32> = listened.iter().filter_map(module).collect();
+        let points = self.inner.points.iter().filter(|point| listened.contains(&point.key.node));
+        let values = points.flat_map(|point| point.visits.iter().map(|(time, _)| *time));
+        let calls = self.inner.calls.iter().filter(|call| modules.contains(&call.module));
+        for time in values.chain(calls.map(|call| call.time.0 + 1)) {
+            wanted.push(time);
+            change = change.min(time);
         }
         wanted.sort_unstable();
         let is_undisturbed = |(begin, end): (u32, u32)| {

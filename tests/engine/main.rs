@@ -30,6 +30,8 @@ mod collect;
 mod effects;
 /// The inputs of modules, read and replaced.
 mod inputs;
+/// What listeners are told, and what they answer; profiles, and where NaN comes from.
+mod listeners;
 /// Methods other than `forward`.
 mod methods;
 /// Parameters, which fire on what is computed with them.

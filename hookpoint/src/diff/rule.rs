@@ -115,13 +115,27 @@ impl Given {
         self.at(number).is_some()
     }
 
-    /// The tensors that have a gradient.
-    pub fn tracked(&self) -> impl Iterator<Item = &Tensor> {
-        let tensors = self.0.iter().filter_map(|(_, operand)| match operand {
+    fn all(&self) -> impl Iterator<Item = &Tensor> {
+        self.0.iter().filter_map(|(_, operand)| match operand {
             Operand::Tensor(tensor) => Some(tensor),
             _ => None,
-        });
-        tensors.filter(|tensor| tensor.track_op() && tensor.dtype().is_float())
+        })
+    }
+
+    /// The tensors, in the order of the operands.
+    pub fn tensors(&self) -> Vec<Tensor> {
+        let mut all: Vec<&(u8, Operand)> = self.0.iter().collect();
+        all.sort_by_key(|(number, _)| *number);
+        let tensor = |(_, operand): &(u8, Operand)| match operand {
+            Operand::Tensor(tensor) => Some(tensor.clone()),
+            _ => None,
+        };
+        all.into_iter().filter_map(tensor).collect()
+    }
+
+    /// The tensors that have a gradient.
+    pub fn tracked(&self) -> impl Iterator<Item = &Tensor> {
+        self.all().filter(|tensor| tensor.track_op() && tensor.dtype().is_float())
     }
 }
 

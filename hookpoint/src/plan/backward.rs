@@ -171,7 +171,11 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         let (prepared, finished) = self.go(Mode::Differentiate, || f(self.hooked.model()))?;
-        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        finished_run(
+            &prepared.asked(&self.tree, &self.requests, &self.audience),
+            self.allow_unfired,
+            finished,
+        )
     }
 
     fn allows(&self) -> Allows {
@@ -215,7 +219,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     {
         let (prepared, finished) =
             self.go(Mode::Differentiate, || with_loss(f(self.hooked.model()), loss))?;
-        differentiated(&prepared.asked(&self.tree, &self.requests), self.allows(), finished)
+        differentiated(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allows(), finished)
     }
 }
 
@@ -227,7 +231,11 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         let (prepared, finished) = self.go_mut(Mode::Differentiate, f)?;
-        finished_run(&prepared.asked(&self.tree, &self.requests), self.allow_unfired, finished)
+        finished_run(
+            &prepared.asked(&self.tree, &self.requests, &self.audience),
+            self.allow_unfired,
+            finished,
+        )
     }
 
     /// As [`backward`](Self::backward), for models whose forward takes `&mut self`.
@@ -247,7 +255,7 @@ impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
         E: Into<BoxedError>,
     {
         let (prepared, finished) = self.go_mut(Mode::Differentiate, |model| with_loss(f(model), loss))?;
-        differentiated(&prepared.asked(&self.tree, &self.requests), self.allows(), finished)
+        differentiated(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allows(), finished)
     }
 }
 
@@ -271,7 +279,8 @@ fn differentiated<T>(
     gradients.check_floats(asked.registered, &finished.fired)?;
     let run = finished_run(asked, allows.unreached, (result, finished))?;
     let Run { output: (mut output, loss), cache, requests, fired, skipped, .. } = run;
-    let found = BackwardPass::new(asked.requests, asked.registered, gradients).run(&loss, allows)?;
+    let found =
+        BackwardPass::new(asked.requests, asked.registered, gradients, asked.audience).run(&loss, allows)?;
     detach_inside(&mut output);
     let cache = cache.detached().with_grads(found.grads.clone());
     let (grads, variables) = (found.grads, found.variables);

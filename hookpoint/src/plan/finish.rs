@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::raw::with_run;
 use crate::recording::Schedule;
-use crate::run::{Dispatch, Finished, Learned, Log, Mode, Replaying, Request, RunState, Tape};
+use crate::run::{Audience, Dispatch, Finished, Learned, Log, Mode, Replaying, Request, RunState, Tape};
 use crate::tree::{FastSet, Kind, Node, NodeId, Tree};
 
 /// What is asked of a model.
@@ -22,6 +22,8 @@ pub(crate) struct Asked<'a> {
     pub dispatch: &'a Dispatch,
     /// Which calls need not be made, where that is known.
     pub schedule: Option<&'a Schedule>,
+    /// Who listens.
+    pub audience: &'a Audience<'a>,
 }
 
 impl<'a> Asked<'a> {
@@ -68,9 +70,12 @@ pub(super) fn execute_with<T, E: Into<BoxedError>>(
     tape: Tape<'_>,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
-    let Asked { tree, requests, dispatch, registered, .. } = *asked;
-    let state = RunState::new(tree, dispatch, requests, mode, learned, tape);
+    let Asked { tree, requests, dispatch, registered, audience, .. } = *asked;
+    let _listening = audience.begin()?;
+    let state = RunState::new(tree, dispatch, requests, mode, learned, tape, audience);
     let result = with_run(&state, f);
+    let result = result.map_err(|error| Error::from_boxed(error.into()));
+    state.tell_end(result.as_ref().err());
     let stopped = state.is_stopped();
     state.keep_lessons(result.is_err() && !stopped);
     let (error, mut finished) = state.into_error();
@@ -80,7 +85,7 @@ pub(super) fn execute_with<T, E: Into<BoxedError>>(
         (Some(error), _) => Err(error),
         (None, Ok(output)) => Ok((Some(output), finished)),
         (None, Err(_)) if stopped => Ok((None, finished)),
-        (None, Err(error)) => Err(Error::from_boxed(error.into())),
+        (None, Err(error)) => Err(error),
     }
 }
 

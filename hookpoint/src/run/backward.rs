@@ -9,7 +9,7 @@ use super::fire::{hook_failed, At};
 use super::gradient::{Call, Gradients, TappedPoint, Tapping, Wish};
 use super::own::shows_a_part;
 use super::request::{Action, BackwardHookFn, CacheOptions, Request};
-use super::{HookCtx, PointKey};
+use super::{Audience, HookCtx, PointKey};
 use crate::cache::{ActivationCache, NamedCall};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Index;
@@ -19,6 +19,7 @@ use crate::tree::{FastMap, NodeId};
 /// The backward pass of one run.
 pub(crate) struct BackwardPass<'p> {
     requests: &'p [Request<'p>],
+    audience: &'p Audience<'p>,
     /// How many of them are of hooks that stay on the model: the first ones.
     registered: usize,
     gradients: Gradients,
@@ -47,10 +48,16 @@ pub(crate) struct Found {
 }
 
 impl<'p> BackwardPass<'p> {
-    pub fn new(requests: &'p [Request<'p>], registered: usize, gradients: Gradients) -> Self {
+    pub fn new(
+        requests: &'p [Request<'p>],
+        registered: usize,
+        gradients: Gradients,
+        audience: &'p Audience<'p>,
+    ) -> Self {
         let arrived = gradients.taps.borrow().iter().map(|_| Cell::new(false)).collect();
         Self {
             requests,
+            audience,
             registered,
             gradients,
             arrived,
@@ -139,6 +146,15 @@ impl<'p> BackwardPass<'p> {
                 | Action::PatchAny(_)
                 | Action::Cache(_) => {}
             }
+        }
+        if let Some((name, kind)) = point.name.as_ref().filter(|_| point.heard != 0) {
+            let value = name.rsplit_once(':').map_or("out", |(_, value)| value);
+            let at = crate::listen::At {
+                point: crate::listen::Point { name, value, kind: *kind, type_name: point.type_name },
+                call: point.call,
+                step: point.step.as_ref(),
+            };
+            self.audience.each(point.heard, |listener| listener.gradient(&at, &grad))?;
         }
         Ok(grad)
     }

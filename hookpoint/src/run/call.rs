@@ -9,6 +9,7 @@ use super::any::WHOLE;
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
+use super::listeners::Said;
 use super::lost::TrackedInputs;
 use super::together::{gather, named, scatter, Named, Part, When};
 use super::{part_id, Announced, PointKey, RunState, SeenCall, Slot32};
@@ -67,6 +68,8 @@ struct Call {
     tracked: TrackedInputs,
     /// Which call of a foreign module it is, where there is to be a backward pass.
     number: usize,
+    /// Were listeners told of it?
+    entered: bool,
 }
 
 impl CallToken {
@@ -94,7 +97,7 @@ impl Token {
 impl Call {
     fn of(node: NodeId) -> Self {
         let (tracked, number) = (TrackedInputs::new(), 0);
-        Self { node, announced: None, lesson: None, called_with: None, tracked, number }
+        Self { node, announced: None, lesson: None, called_with: None, tracked, number, entered: false }
     }
 }
 
@@ -254,7 +257,7 @@ impl RunState<'_> {
             }
         }
         let wants = self.dispatch.at(node);
-        if wants.requests.is_empty() && !self.scans() && !self.differentiates() {
+        if wants.requests.is_empty() && !wants.heard && !self.scans() && !self.differentiates() {
             return CallToken::IDLE;
         }
         if wants.before_call == BeforeCall::Keep && self.is_plain {
@@ -283,7 +286,8 @@ impl RunState<'_> {
             *done = Some(shown.map_err(|error| error.into_candle()));
             return Some(CallToken::IDLE);
         }
-        let unasked = self.dispatch.at(node).requests.is_empty() && !self.scans();
+        let wants = self.dispatch.at(node);
+        let unasked = wants.requests.is_empty() && !wants.heard && !self.scans();
         unasked.then(|| Call::of(node).into())
     }
 
@@ -344,9 +348,22 @@ impl RunState<'_> {
                 return Ok(CallToken::IDLE);
             }
         }
+        if self.hears_calls(node) != 0 {
+            if let Some(result) = self.tell_leaf(asked, node, new_input.as_ref())? {
+                *done = Some(Ok(result));
+                return Ok(CallToken::IDLE);
+            }
+            call.entered = true;
+        }
         if wants.may_skip && self.may_be_left_out(asked, node) {
             let facts = || outline(receiver.module(module)?, first?);
             if let Some(tensor) = self.replaced(node, first, facts)? {
+                if call.entered {
+                    self.hear_leaf_result(
+                        node,
+                        ErasedMut::of(&mut Ok::<_, candle_core::Error>(tensor.clone())),
+                    );
+                }
                 *done = Some(match self.ended() {
                     Some(error) => Err(error.into_candle()),
                     None => Ok(tensor),
@@ -377,6 +394,29 @@ impl RunState<'_> {
         asked.made.set(!is_replaced);
         *done = Some(result);
         Ok(CallToken::IDLE)
+    }
+
+    /// Tells the listeners of a call of a foreign module; gives what they answer it with.
+    fn tell_leaf(
+        &self,
+        asked: &Asked<'_>,
+        node: NodeId,
+        replaced: Option<&Tensor>,
+    ) -> Result<Option<Tensor>> {
+        let mut inputs: Vec<Tensor> = asked.inputs.iter().filter_map(Erased::tensor).cloned().collect();
+        if let (Some(first), Some(new)) = (inputs.first_mut(), replaced) {
+            *first = new.clone();
+        }
+        let depth = self.frames.borrow().len() + 1;
+        let Said::Done(value) = self.tell_enter((node, asked.site.method, true), depth, inputs)? else {
+            return Ok(None);
+        };
+        if !self.may_be_left_out(asked, node) {
+            return Err(self.not_answerable(node));
+        }
+        let value = self.show_replayed(node, value)?;
+        self.hear_leaf_result(node, ErasedMut::of(&mut Ok::<_, candle_core::Error>(value.clone())));
+        Ok(Some(value))
     }
 
     /// Is the call made here, and not as it is written, because there is to be a backward pass?
@@ -426,6 +466,14 @@ impl RunState<'_> {
 
     #[inline(never)]
     fn after_in_full(&self, call: Call, mut result: ErasedMut<'_>) {
+        let (node, entered) = (call.node, call.entered);
+        self.shown_after(call, result.reborrow());
+        if entered {
+            self.hear_leaf_result(node, result);
+        }
+    }
+
+    fn shown_after(&self, call: Call, mut result: ErasedMut<'_>) {
         let inputs = call.called_with.map(|at| self.was_called_with(at));
         if call.announced.is_some_and(|at| self.was_claimed(at)) {
             return;

@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
 use super::goals::{Expects, Goal, Goals};
+use super::listeners::Interests;
 use super::points::{Described, Labels, Points};
 use super::request::{Action, Request};
 use super::Scratch;
@@ -22,6 +23,10 @@ pub(crate) struct Dispatch {
     goals: Vec<(NodeId, Goal)>,
     /// Are there modules that need not run?
     pub skips: bool,
+    /// What listeners want to hear.
+    pub interests: Interests,
+    /// Does one want to hear of operations?
+    pub hears_operations: bool,
     /// The points that runs have met so far.
     pub points: RefCell<Points>,
     /// Has a run noted what modules give for which inputs?
@@ -44,6 +49,8 @@ pub(crate) struct Wants {
     pub keeps: Option<u32>,
     /// Does a hook want to see all values of a call at once?
     pub together: bool,
+    /// Is a listener interested in it, or in anything inside it?
+    pub heard: bool,
     /// Whole-output patches only, and nothing wanted inside: the module need not run.
     pub may_skip: bool,
     /// Are there values of other types than tensors to be replaced?
@@ -74,6 +81,7 @@ static NOTHING: Wants = Wants {
     before_call: BeforeCall::Decide,
     keeps: None,
     together: false,
+    heard: false,
     may_skip: false,
     patches_any: false,
     requests: Vec::new(),
@@ -280,7 +288,47 @@ impl Dispatch {
         }
         let points = RefCell::new(Points::new(tree));
         let (taught, scratch) = (Cell::new(false), Cell::new(None));
-        Self { nodes, parameters, goals, skips, points, taught, scratch, texts: OnceCell::new() }
+        let (interests, hears_operations) = (Interests::default(), false);
+        let texts = OnceCell::new();
+        Self { nodes, parameters, goals, skips, interests, hears_operations, points, taught, scratch, texts }
+    }
+
+    /// Has the points shown that listeners are interested in.
+    pub fn hearing(mut self, interests: Interests, tree: &Tree) -> Self {
+        if interests.is_empty() {
+            return self;
+        }
+        for (id, (wants, node)) in (0..).zip(self.nodes.iter_mut().zip(&tree.nodes)) {
+            let interested = interests.at(id);
+            if !interested.any() {
+                continue;
+            }
+            let shown = interested.output.shown();
+            wants.output |= shown;
+            wants.inputs |= interested.inside || interested.output.calls != 0;
+            wants.values |= interested.inside;
+            wants.heard = true;
+            if shown {
+                wants.keeps = None;
+                self.parameters |= node.kind == Kind::Parameter;
+            }
+            self.hears_operations |= interested.output.operations != 0;
+            if wants.before_call != BeforeCall::Announce {
+                wants.before_call = BeforeCall::Decide;
+            }
+        }
+        // What happens inside a module that does not run would not be heard.
+        for id in 0..self.nodes.len() {
+            let end = tree.nodes.get(id).map_or(id, |node| node.end as usize);
+            let heard =
+                self.nodes.get(id + 1..end).is_some_and(|inside| inside.iter().any(|wants| wants.heard));
+            if let Some(wants) = self.nodes.get_mut(id).filter(|_| heard) {
+                wants.may_skip = false;
+            }
+        }
+        self.skips = self.nodes.iter().any(|wants| wants.may_skip);
+        self.interests = interests;
+        self
     }
 
     /// Should the next run note what modules give? Every run would say the same, mostly.

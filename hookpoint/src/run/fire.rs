@@ -9,6 +9,7 @@ use candle_core::Tensor;
 
 use super::any::WHOLE;
 use super::gradient::{is_of_call, Tapped, Wanted};
+use super::listeners::Masks;
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
@@ -45,7 +46,18 @@ impl RunState<'_> {
         let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
         let Some((described, visit)) = self.arrive(key, names, seen) else { return Ok(None) };
         let mut value = Cow::Borrowed(tensor);
-        for asked in &described.asked {
+        let (changes, rest) = described.asked.split_at(described.changes);
+        for asked in changes {
+            if let Some(new) = self.act(asked, (described.type_name, visit), key, &value, replace)? {
+                value = Cow::Owned(new);
+            }
+        }
+        if described.heard.shown() {
+            if let Some(new) = self.tell_value((&described, key, visit), &value, replace)? {
+                value = Cow::Owned(new);
+            }
+        }
+        for asked in rest {
             if let Some(new) = self.act(asked, (described.type_name, visit), key, &value, replace)? {
                 value = Cow::Owned(new);
             }
@@ -209,7 +221,8 @@ impl RunState<'_> {
             all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(visit + 1);
         }
         self.count_names(&described);
-        (!described.asked.is_empty()).then_some((described, visit))
+        let matters = !described.asked.is_empty() || described.heard.shown();
+        matters.then_some((described, visit))
     }
 
     /// What is asked for at a point that is about to be reached, and which call of each name that will be.
@@ -253,8 +266,12 @@ impl RunState<'_> {
         // Nearly all points of nearly all runs: outputs that are asked for as such.
         if key.is_output() && wants.only_output {
             let asked: Vec<Asked> = wants.requests.iter().map(|id| asked(id, output())).collect();
-            let (value, keeps) = (Cow::Borrowed("out"), self.all_keep(&asked));
-            return Described { node: key.node, value, type_name, asked, counters: Vec::new(), keeps };
+            let (value, counters) = (Cow::Borrowed("out"), Vec::new());
+            return self.is_heard(Described {
+                value,
+                counters,
+                ..self.undescribed(key.node, type_name, asked)
+            });
         }
         let mut names = names();
         // A binding that is called `out` is not the output, and has no other name.
@@ -279,12 +296,32 @@ impl RunState<'_> {
         });
         let asked: Vec<Asked> = asked.collect();
         let value = Cow::Owned(names.into_iter().next().unwrap_or_default());
-        // A value that is not a tensor is kept in another way.
-        let keeps = key.part != WHOLE && self.all_keep(&asked);
         let mut counters: Vec<u32> = asked.iter().filter_map(|asked| asked.counter).collect();
         counters.sort_unstable();
         counters.dedup();
-        Described { node: key.node, value, type_name, asked, counters, keeps }
+        let described = Described { value, counters, ..self.undescribed(key.node, type_name, asked) };
+        // A value that is not a tensor is kept in another way.
+        match key.part {
+            WHOLE => Described { keeps: false, ..described },
+            _ => self.is_heard(described),
+        }
+    }
+
+    fn undescribed(&self, node: NodeId, type_name: &'static str, asked: Vec<Asked>) -> Described {
+        let keeps = self.all_keep(&asked);
+        let changes = |asked: &Asked| {
+            let request = self.requests.get(asked.request as usize);
+            request.is_some_and(|request| request.action.changes())
+        };
+        let changes = asked.iter().take_while(|asked| changes(asked)).count();
+        let (value, counters, heard) = (Cow::Borrowed(""), Vec::new(), Masks::default());
+        Described { node, value, type_name, asked, changes, heard, counters, keeps }
+    }
+
+    /// Finds out who listens there.
+    fn is_heard(&self, described: Described) -> Described {
+        let heard = self.heard_at(described.node, &described.value);
+        Described { heard, keeps: described.keeps && !heard.shown(), ..described }
     }
 
     /// Are all these requests to keep the value as it is?

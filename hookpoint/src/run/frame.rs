@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::any::{type_name, WHOLE};
 use super::argument::{holds_tensors, New};
 use super::fire::Replace;
+use super::listeners::Said;
 use super::lost::Trail;
 use super::together::{gather, scatter, When};
 use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
@@ -158,9 +159,11 @@ impl Entered {
             if state.is_taped {
                 state.tape_input(self.depth(), number, value.shared());
             }
-            if let Err(error) = state.argument_value(self.depth(), number, value) {
+            let mut value = value;
+            if let Err(error) = state.argument_value(self.depth(), number, value.reborrow()) {
                 state.fail(error);
             }
+            state.hear_argument(self.depth(), value.shared());
         });
     }
 
@@ -172,7 +175,13 @@ impl Entered {
                 state.tape_input(self.depth(), number, value);
             }
             match state.argument(self.depth(), number, value, replace) {
-                Ok(new) => new,
+                Ok(new) => {
+                    match &new {
+                        Some(New::Tensor(new)) => state.hear_argument(self.depth(), Erased::of(new)),
+                        _ => state.hear_argument(self.depth(), value),
+                    }
+                    new
+                }
                 Err(error) => {
                     state.fail(error);
                     None
@@ -209,6 +218,16 @@ impl Entered {
             if let (Some(error), Some(from_error)) = (state.ended(), ops.from_error) {
                 return Some(from_error(error));
             }
+            if !state.audience.is_empty() {
+                match state.tell_method(self.depth()) {
+                    Ok(Said::Go) => {}
+                    Ok(Said::Done(value)) => return state.answered(self.depth(), ops, value),
+                    Err(error) => {
+                        state.fail(error.clone());
+                        return ops.from_error.map(|from_error| from_error(error));
+                    }
+                }
+            }
             let from_tensor = ops.from_tensor?;
             let answer = match state.is_taped.then(|| state.tape_answer(self.depth())) {
                 Some(Ok(answer)) => answer,
@@ -218,13 +237,8 @@ impl Entered {
                 }
                 None => None,
             };
-            if let Some((node, value)) = answer {
-                state.is_done(self.depth());
-                let shown = state.show_replayed(node, value.clone());
-                return Some(match (shown, ops.from_error) {
-                    (Err(error), Some(from_error)) => from_error(error),
-                    (shown, _) => from_tensor(shown.unwrap_or(value)),
-                });
+            if let Some((_, value)) = answer {
+                return state.answered(self.depth(), ops, value);
             }
             match state.skip(self.depth()) {
                 Ok(Some(tensor)) => {
@@ -256,6 +270,9 @@ impl Entered {
             }
             if let Err(error) = state.result(self.depth(), ops, result) {
                 state.fail(error);
+            }
+            if !state.audience.is_empty() {
+                state.hear_result(self.depth(), ops, result);
             }
             state.ended()
         });
@@ -290,6 +307,7 @@ impl RunState<'_> {
             inputs_seen: 0,
             effects: self.effects.get(),
             lesson: None,
+            inputs: Vec::new(),
             replaced_for: None,
             previewed: None,
             trail: Trail::of_call(call),
@@ -306,7 +324,8 @@ impl RunState<'_> {
         }
         // A backward pass wants to know where gradients are lost.
         listen_to_values(wants_values || self.differentiates());
-        let shown = wants_inputs || is_lesson || doubted || self.differentiates();
+        let hears_calls = node.is_some_and(|node| self.hears_calls(node) != 0);
+        let shown = wants_inputs || is_lesson || doubted || hears_calls || self.differentiates();
         let compares = self.is_taped && self.tape_compares(frames.len());
         let arguments = if shown || compares { Entered::ARGUMENTS } else { 0 };
         let scalars = if compares { Entered::SCALARS } else { 0 };
@@ -326,6 +345,11 @@ impl RunState<'_> {
         if self.is_taped {
             self.tape_leave(depth);
         }
+        drop(frames);
+        if !self.audience.is_empty() {
+            self.tell_leave(depth);
+        }
+        let frames = self.frames.borrow();
         listen_to_values(frames.last().is_some_and(|frame| frame.wants_values || self.differentiates()));
     }
 
@@ -350,6 +374,24 @@ impl RunState<'_> {
         if let Some(node) = node {
             self.inputs_are_there(node);
         }
+    }
+
+    /// Gives the result of a method that need not run, after its point has seen it.
+    fn answered<R>(&self, depth: usize, ops: &ValueOps<R>, value: Tensor) -> Option<R> {
+        let node = self.frames.borrow().get(depth - 1).and_then(|frame| frame.node)?;
+        let Some(from_tensor) = ops.from_tensor else {
+            let error = self.not_answerable(node);
+            self.fail(error.clone());
+            return ops.from_error.map(|from_error| from_error(error));
+        };
+        self.is_done(depth);
+        let shown = self.show_replayed(node, value.clone());
+        let mut given = match (shown, ops.from_error) {
+            (Err(error), Some(from_error)) => return Some(from_error(error)),
+            (shown, _) => from_tensor(shown.unwrap_or(value)),
+        };
+        self.hear_result(depth, ops, &mut given);
+        Some(given)
     }
 
     /// Notes that a method was not run, and that its result has been shown.

@@ -52,6 +52,9 @@ pub(super) struct TappedPoint {
     pub step: Option<Step>,
     /// The requests that want the gradient of this call of the point, in the order in which they act.
     pub wishes: Vec<Wish>,
+    /// What listeners know it as, and which of them want to hear of the gradient.
+    pub name: Option<(Arc<str>, Kind)>,
+    pub heard: u32,
 }
 
 /// A request that wants the gradient at a point.
@@ -158,10 +161,33 @@ impl RunState<'_> {
             self.gradients.add_wish(tap, wish);
             return Ok(Tapped::Already);
         }
-        let point = TappedPoint { type_name, key, call, step: self.step(), wishes: vec![wish] };
+        let (step, wishes, name, heard) = (self.step(), vec![wish], None, 0);
+        let point = TappedPoint { type_name, key, call, step, wishes, name, heard };
         let (number, tapped) = self.gradients.put(Tapping::Point(point), value)?;
         self.gradients.at.borrow_mut().insert((key, visit), number);
         Ok(Tapped::New(tapped))
+    }
+
+    /// Has listeners told of the gradient of a value when the backward pass comes by; gives what the model goes on
+    /// with, where it is another value.
+    pub(super) fn tap_heard(
+        &self,
+        (name, kind, who): (&str, Kind, u32),
+        type_name: &'static str,
+        (key, visit): (PointKey, usize),
+        value: &Tensor,
+    ) -> Result<Option<Tensor>> {
+        let tap = self.gradients.at.borrow().get(&(key, visit)).copied();
+        if let Some(tap) = tap {
+            self.gradients.hear(tap, who, (name, kind));
+            return Ok(None);
+        }
+        let name = Some((name.into(), kind));
+        let (call, step, wishes) = (visit, self.step(), Vec::new());
+        let point = TappedPoint { type_name, key, call, step, wishes, name, heard: who };
+        let (number, tapped) = self.gradients.put(Tapping::Point(point), value)?;
+        self.gradients.at.borrow_mut().insert((key, visit), number);
+        Ok(Some(tapped))
     }
 
     /// Which call of its module a value belongs to. That is not how often the value was seen: an input
@@ -247,6 +273,13 @@ impl Gradients {
     fn add_wish(&self, tap: usize, wish: Wish) {
         if let Some(Tapping::Point(point)) = self.taps.borrow_mut().get_mut(tap) {
             point.wishes.push(wish);
+        }
+    }
+
+    fn hear(&self, tap: usize, who: u32, (name, kind): (&str, Kind)) {
+        if let Some(Tapping::Point(point)) = self.taps.borrow_mut().get_mut(tap) {
+            point.heard |= who;
+            point.name.get_or_insert_with(|| (name.into(), kind));
         }
     }
 

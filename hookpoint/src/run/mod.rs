@@ -18,6 +18,7 @@ mod fire;
 mod frame;
 mod goals;
 mod gradient;
+mod listeners;
 mod lost;
 mod opaque;
 mod operand;
@@ -70,6 +71,8 @@ use crate::raw::hears;
 use crate::tree::{FastMap, FastSet, MethodInfo, NodeId, Seen, Tree};
 use goals::Goals;
 pub(crate) use gradient::Gradients;
+use listeners::Telling;
+pub(crate) use listeners::{Audience, Interests};
 use lost::Trail;
 use preview::Previewed;
 
@@ -128,6 +131,9 @@ pub(crate) struct RunState<'p> {
     given: RefCell<Vec<usize>>,
     /// Was something kept that is computed from variables?
     tracked: Cell<bool>,
+    /// Who listens, and what they were told.
+    audience: &'p Audience<'p>,
+    telling: Telling,
 }
 
 /// How a run ends, and what it takes note of.
@@ -223,6 +229,8 @@ struct Frame {
     effects: u32,
     /// Which lesson this call may become.
     lesson: Option<u32>,
+    /// What it was called with, where a listener wants to know.
+    inputs: Vec<Tensor>,
     /// The first input itself, where the module may be skipped.
     replaced_for: Option<Tensor>,
     /// What became of the arguments, where they were shown all at once.
@@ -270,6 +278,7 @@ impl<'p> RunState<'p> {
         mode: Mode,
         learned: &'p Learned,
         tape: Tape<'p>,
+        audience: &'p Audience<'p>,
     ) -> Self {
         let Scratch { mut frames, mut announced, mut uses, mut visits, mut named } = dispatch.take_scratch();
         frames.clear();
@@ -315,17 +324,20 @@ impl<'p> RunState<'p> {
             tape,
             is_taped,
             effects: Cell::new(0),
-            notes_effects: is_taped || dispatch.teaches() || dispatch.skips,
+            notes_effects: is_taped || dispatch.teaches() || dispatch.skips || !audience.is_empty(),
             buffers: RefCell::default(),
             given: RefCell::default(),
             tracked: Cell::new(false),
+            audience,
+            telling: Telling::default(),
         }
     }
 
     /// What instrumented code is to tell this run of, as it begins.
     pub fn hears(&self) -> u8 {
         let parameters = self.dispatch.parameters && self.tree.has_parameters();
-        let operations = self.scans() || parameters || self.differentiates();
+        let operations =
+            self.scans() || parameters || self.differentiates() || self.dispatch.hears_operations;
         hears::CALLS | if operations { hears::OPERATIONS } else { 0 }
     }
 

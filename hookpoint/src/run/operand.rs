@@ -168,7 +168,7 @@ impl Uses {
                     state.uses.borrow_mut().get_mut(at).map(|found| std::mem::replace(found, Use::Done));
                 match found {
                     Some(Use::Parameter(node, before)) => state.used(node, before, result.reborrow()),
-                    Some(Use::Operation(operation)) => state.differentiated(&operation, result.reborrow()),
+                    Some(Use::Operation(operation)) => state.operated(&operation, result.reborrow()),
                     Some(Use::Buffer) => state.note_buffers(result.reborrow()),
                     Some(Use::Computed | Use::Done) | None => {}
                 }
@@ -233,15 +233,21 @@ impl RunState<'_> {
             );
         }
         // Nearly all operations of nearly all runs.
-        if !found && !self.differentiates() && yet_to_come(site, operands) == 0 && !fills {
+        let watched = self.watches_operations();
+        if !found && !watched && yet_to_come(site, operands) == 0 && !fills {
             return Uses::NONE;
         }
         self.watch_uses(site, operands)
     }
 
+    /// Does anybody want to know of operations as such?
+    fn watches_operations(&self) -> bool {
+        self.differentiates() || self.hears_operations() != 0
+    }
+
     #[inline(never)]
     fn watch_uses(&self, site: &'static OpSite, operands: &[(u8, &'static str, Erased<'_>)]) -> Uses {
-        let operation = self.differentiates().then(|| Box::new(self.operation(site, operands)));
+        let operation = self.watches_operations().then(|| Box::new(self.operation(site, operands)));
         let parameter = |(_, hint, operand): &(u8, &'static str, Erased<'_>)| {
             let node = self.tree.parameter_of(operand.tensor()?.id(), || self.caller(), hint)?;
             Some((node, self.visits_so_far(node)))

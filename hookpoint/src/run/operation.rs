@@ -6,6 +6,7 @@
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
+use std::time::Instant;
 
 use candle_core::{Tensor, D};
 use candle_nn::attention::AttnMask;
@@ -64,6 +65,8 @@ pub(super) struct Operation {
     /// How much instrumented code had been begun when the last operand was there.
     begun: Cell<usize>,
     function: Cell<Option<TypeId>>,
+    /// When it was begun, where a listener wants to know.
+    started: Option<Instant>,
 }
 
 impl Operation {
@@ -74,6 +77,19 @@ impl Operation {
 
     pub fn function(&self, function: TypeId) {
         self.function.set(Some(function));
+    }
+
+    pub fn site(&self) -> &'static OpSite {
+        self.site
+    }
+
+    /// The operands that are tensors, in order.
+    pub fn tensors(&self) -> Vec<Tensor> {
+        self.given.borrow().tensors()
+    }
+
+    pub fn started(&self) -> Option<Instant> {
+        self.started
     }
 
     fn described(&self) -> String {
@@ -192,11 +208,17 @@ impl RunState<'_> {
             hidden,
             begun: Cell::new(self.begun.get()),
             function: Cell::new(None),
+            started: (self.hears_operations() != 0).then(Instant::now),
         }
     }
 
-    pub(super) fn differentiated(&self, operation: &Operation, mut result: ErasedMut<'_>) {
-        if let Err(error) = self.differentiated_or_fail(operation, result.reborrow()) {
+    /// An operation is done.
+    pub(super) fn operated(&self, operation: &Operation, mut result: ErasedMut<'_>) {
+        let gradient = match self.differentiates() {
+            true => self.differentiated(operation, result.reborrow()),
+            false => Ok(()),
+        };
+        if let Err(error) = gradient.and_then(|()| self.tell_operation(operation, result.reborrow())) {
             self.fail(error);
         }
         if let Some(ops) = DynamicOps::for_type(result.type_id()) {
@@ -204,7 +226,7 @@ impl RunState<'_> {
         }
     }
 
-    fn differentiated_or_fail(&self, operation: &Operation, mut result: ErasedMut<'_>) -> Result<()> {
+    fn differentiated(&self, operation: &Operation, mut result: ErasedMut<'_>) -> Result<()> {
         let given = operation.given.borrow();
         let name = operation.site.name;
         if let Some(Err(_)) = result.get_mut::<candle_core::Result<Tensor>>() {

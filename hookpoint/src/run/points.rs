@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use super::listeners::Masks;
 use super::PointKey;
 use crate::tree::{FastMap, Kind, NodeId, Tree};
 use crate::value::AnyValue;
@@ -20,6 +21,10 @@ pub(crate) struct Described {
     pub value: Cow<'static, str>,
     pub type_name: &'static str,
     pub asked: Vec<Asked>,
+    /// How many of these change the value: hooks and patches, which come first.
+    pub changes: usize,
+    /// Which listeners want to hear of it.
+    pub heard: Masks,
     /// The counters of the names by which it is asked for, each once.
     pub counters: Vec<u32>,
     /// Are all requests to keep the value as it is?

@@ -61,6 +61,11 @@ impl Action<'_> {
         }
     }
 
+    /// May it change the value, before anybody looks at what the model goes on with?
+    pub fn changes(&self) -> bool {
+        matches!(self, Action::Hook(_) | Action::Call(..) | Action::Patch(_) | Action::PatchAny(_))
+    }
+
     /// Is something wanted of the backward pass?
     pub fn wants_gradient(&self) -> bool {
         matches!(self, Action::HookGrad(_) | Action::CacheGrad(_) | Action::HookBackward(_))
