@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor, Var};
 use candle_nn::{Linear, Module};
 
 use super::*;
-use crate::run::{Dispatch, Learned, Mode};
+use crate::run::{Audience, Dispatch, Learned, Mode};
 use crate::tree::{ByModule, Tree};
 
 fn tensor(values: &[f32]) -> Tensor {
@@ -452,7 +452,9 @@ mod the_current_run {
     fn with_state<T>(f: impl FnOnce(&RunState<'_>) -> T) -> T {
         let (tree, learned) = (Tree::default(), Learned::default());
         let dispatch = Dispatch::new(&tree, &[]);
-        let state = RunState::new(&tree, &dispatch, &[], Mode::Whole, &learned, Default::default());
+        let audience = Audience::default();
+        let state =
+            RunState::new(&tree, &dispatch, &[], Mode::Whole, &learned, Default::default(), &audience);
         f(&state)
     }
 
