@@ -396,7 +396,7 @@ fn a_plan_that_is_run_inside_its_own_run_is_an_error() -> Test {
     let inner = plan.run(|m| {
         let inner = plan.run(|m| m.forward(&x)).map(|_| ());
         m.forward(&x)?;
-        hookpoint::Result::Ok(inner)
+        candle_core::Result::Ok(inner)
     })?;
     let error = inner.output.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ListenerBusy), "{error}");
