@@ -283,6 +283,12 @@ pub enum ErrorKind {
         /// Where the gradient may have been lost.
         lost: Vec<String>,
     },
+    /// The loss of a run that is over is to be differentiated again.
+    #[error("this loss was differentiated by the run that gave it, and cannot be differentiated again\n  train with `run.step(&mut optimizer)` or `optimizer.step(&run.grad_store())`, and read one gradient with `run.grad_of(&variable)`")]
+    AlreadyDifferentiated,
+    /// The loss of a run was computed from no variable, so that an optimizer would change nothing.
+    #[error("the loss was computed from no variable, so a step of an optimizer would change nothing\n  make the weights of the model candle's `Var`s, as `VarBuilder::from_varmap` does, and give the optimizer those")]
+    NothingToTrain,
     /// The loss does not depend on points whose gradient is wanted.
     #[error("there is no gradient at {}: the loss does not depend on what is there{}\n  ask for points that the loss is computed from, or say `.allow_unfired()` if some may have no gradient", some_of(points), lost_at(lost))]
     NoGradient {

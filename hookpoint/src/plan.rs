@@ -3,6 +3,7 @@
 mod backward;
 mod finish;
 mod recent;
+mod spent;
 
 use std::cell::RefCell;
 use std::rc::Rc;

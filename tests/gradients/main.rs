@@ -30,3 +30,5 @@ mod attribution;
 mod errors;
 /// Threads, panics, nested runs, memory.
 mod robustness;
+/// From the gradients of a run into candle's optimizers.
+mod training;

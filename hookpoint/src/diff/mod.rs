@@ -53,5 +53,5 @@ pub use scatter::{scatter, scatter_add};
 pub use softmax::softmax_last_dim;
 
 pub(crate) use kept::cache_rule;
-pub(crate) use node::has_right_gradient;
+pub(crate) use node::{attach, has_right_gradient, Step};
 pub(crate) use rule::{in_double, rule, Given, Operand};

@@ -3,9 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use candle_core::Tensor;
+use candle_core::backprop::GradStore;
+use candle_core::{Tensor, TensorId};
+use candle_nn::Optimizer;
 
 use super::finish::{finished_run, Asked};
+use super::spent::spent;
 use super::{BoxedError, Plan, Run};
 use crate::cache::ActivationCache;
 use crate::error::{ErrorKind, Result};
@@ -19,7 +22,7 @@ use crate::tree::{AutoHook, FastMap};
 use crate::value::DynamicOps;
 
 /// What a run with a backward pass gives. Nothing in it keeps the graph of the run alive: the tensors are
-/// detached.
+/// detached, and the loss refuses to be differentiated again.
 ///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
@@ -37,14 +40,15 @@ use crate::value::DynamicOps;
 pub struct GradRun<T> {
     /// What the closure returned: with [`Plan::backward`] the loss.
     pub output: T,
-    /// What was differentiated.
+    /// What was differentiated, to be read. Its own `backward`, and so an optimizer's `backward_step`, is an error:
+    /// the gradients are here. To train with them, see [`step`](Self::step).
     pub loss: Tensor,
     /// What the plan's caches have kept. It has the gradients, too: see [`ActivationCache::grad`].
     pub cache: ActivationCache,
     /// The gradients that were asked for, by the names of their points, in the order of the forward pass.
     /// Points that are reached several times have a gradient for each call.
     pub grads: ActivationCache,
-    variables: FastMap<candle_core::TensorId, Tensor>,
+    variables: FastMap<TensorId, Tensor>,
     requests: Arc<[String]>,
     fired: Vec<usize>,
     skipped: Vec<Arc<str>>,
@@ -58,6 +62,73 @@ impl<T> GradRun<T> {
     /// For the gradient of the parameter itself, make it a `Var` and ask for it here.
     pub fn grad_of(&self, variable: &Tensor) -> Option<&Tensor> {
         self.variables.get(&variable.id())
+    }
+
+    /// The gradients of all variables that the loss was computed from, as candle's optimizers take them.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// use candle_core::Var;
+    ///
+    /// let weight = Var::new(&[[3f32, 0.]], &Device::Cpu)?;
+    /// let run = model.plan().backward(|m| (m.forward(&x)? * weight.as_tensor())?.sum_all())?;
+    /// let mut grads = run.grad_store();
+    /// // Clipped, for example, before `optimizer.step(&grads)`.
+    /// let clipped = grads.get(&weight).map(|grad| grad.clamp(-0.5, 0.5)).transpose()?;
+    /// grads.insert(&weight, clipped.unwrap());
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn grad_store(&self) -> GradStore {
+        let mut store = GradStore::default();
+        for (id, grad) in &self.variables {
+            store.insert_id(*id, grad.clone());
+        }
+        store
+    }
+
+    /// Has an optimizer of candle take its step with the gradients of this run.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Module, Result, Tensor};
+    /// use candle_nn::{linear, Linear, Optimizer, VarBuilder, VarMap, SGD};
+    /// use hookpoint::prelude::*;
+    ///
+    /// #[derive(AutoHook)]
+    /// struct Line { layer: Linear }
+    ///
+    /// #[auto_hook]
+    /// impl Module for Line {
+    ///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    ///         self.layer.forward(x)
+    ///     }
+    /// }
+    ///
+    /// let weights = VarMap::new();
+    /// let layer = linear(2, 1, VarBuilder::from_varmap(&weights, DType::F32, &Device::Cpu))?;
+    /// let model = Hooked::new(Line { layer });
+    /// let mut optimizer = SGD::new(weights.all_vars(), 0.1)?;
+    /// let x = Tensor::new(&[[1f32, -2.], [0.5, 1.]], &Device::Cpu)?;
+    ///
+    /// let plan = model.plan().cache_grad("layer")?;
+    /// let mut losses = Vec::new();
+    /// for _ in 0..10 {
+    ///     let run = plan.backward(|m| (m.forward(&x)? - 1.)?.sqr()?.mean_all())?;
+    ///     run.step(&mut optimizer)?;
+    ///     losses.push(run.loss.to_scalar::<f32>()?);
+    /// }
+    /// assert!(losses[9] < 0.5 * losses[0]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the loss was computed from no variable, since the optimizer would then change nothing without a word, or if
+    /// the optimizer fails.
+    pub fn step(&self, optimizer: &mut impl Optimizer) -> Result<()> {
+        if self.variables.is_empty() {
+            return Err(ErrorKind::NothingToTrain.into());
+        }
+        Ok(optimizer.step(&self.grad_store())?)
     }
 
     /// The plan's requests in order, as in `cache_grad("blocks.*")`, with how often each has fired in the
@@ -281,22 +352,26 @@ fn differentiated<T>(
     let Run { output: (mut output, loss), cache, requests, fired, skipped, .. } = run;
     let found =
         BackwardPass::new(asked.requests, asked.registered, gradients, asked.audience).run(&loss, allows)?;
-    detach_inside(&mut output);
+    let spent = (loss.id(), spent(&loss)?);
+    detach_inside(&mut output, &spent)?;
     let cache = cache.detached().with_grads(found.grads.clone());
     let (grads, variables) = (found.grads, found.variables);
-    Ok(GradRun { output, loss: loss.detach(), cache, grads, variables, requests, fired, skipped })
+    Ok(GradRun { output, loss: spent.1, cache, grads, variables, requests, fired, skipped })
 }
 
-/// Detaches the tensors inside a value, where its type is known to hold some.
-fn detach_inside<T>(output: &mut T) {
+/// Detaches the tensors inside a value, where its type is known to hold some. The loss, and any other number that
+/// might be taken for one, refuses to be differentiated again.
+fn detach_inside<T>(output: &mut T, (id, loss): &(TensorId, Tensor)) -> Result<()> {
     let value = ErasedMut::of(output);
-    if let Some(ops) = DynamicOps::for_type(value.type_id()) {
-        // Detaching does not fail.
-        let _ = ops.each_tensor(value, &mut |_, tensor| {
-            *tensor = tensor.detach();
-            Ok(())
-        });
-    }
+    let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(()) };
+    ops.each_tensor(value, &mut |_, tensor| {
+        *tensor = match tensor.id() == *id {
+            true => loss.clone(),
+            false if tensor.track_op() && tensor.elem_count() == 1 => spent(tensor)?,
+            false => tensor.detach(),
+        };
+        Ok(())
+    })
 }
 
 /// A plan that asks for gradients is run by `backward` and by nothing else.
