@@ -5,9 +5,10 @@ use std::any::TypeId;
 
 use candle_core::Tensor;
 
+use crate::access::Access;
 use crate::cache::{ActivationCache, Activations};
 use crate::error::{Error, Result};
-use crate::hooked::{Access, Hooked};
+use crate::hooked::Hooked;
 use crate::pattern::Pattern;
 use crate::plan::{BoxedError, Plan};
 use crate::run::Action;

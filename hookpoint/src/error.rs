@@ -235,6 +235,24 @@ pub enum ErrorKind {
         /// Which of the plan's listeners, from 0.
         listener: usize,
     },
+    /// A plan that holds its model by `&mut` is run inside its own run.
+    #[error(
+        "this plan is running already: its closure has the model by `&mut`\n  \
+             use the model that the closure is given, or a plan over `&Hooked`, whose runs may be made inside one another"
+    )]
+    PlanBusy,
+    /// A plan that replays a recording was to make one.
+    #[error(
+        "a plan that replays a recording cannot record, since it does not make all calls\n  \
+             record with a plan without `.replay(..)`"
+    )]
+    RecordingReplay,
+    /// `collect` ends with the last cached point, and there is none.
+    #[error(
+        "`collect` ends with the last cached point, and this plan caches nothing\n  \
+             add `.cache(..)`, or use `.run(..)`"
+    )]
+    NothingToCollect,
     /// A plan with listeners is run while another run of it goes on.
     #[error(
         "the plan's listeners are listening to another run of it\n  \

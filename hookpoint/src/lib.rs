@@ -198,6 +198,7 @@ pub mod memory;
 pub mod pattern;
 pub mod sweep;
 
+mod access;
 mod cache;
 mod capture;
 mod check;
@@ -220,24 +221,27 @@ mod value;
 #[path = "private.rs"]
 pub mod __private;
 
+pub use access::{Access, Lends, Lent};
 pub use cache::{ActivationCache, Activations};
 pub use check::{
-    check_auto_hook, check_auto_hook_mut, check_auto_hook_mut_with, check_auto_hook_with, check_gradients,
-    check_gradients_mut, Check, CheckOptions, CheckReport, Checked, Finding, GradientReport, Outcome,
-    Subject, SubjectMut,
+    check_auto_hook, check_gradients, Check, CheckOptions, CheckReport, Checked, Finding, GradientCheck,
+    GradientReport, Outcome, SelfCheck,
 };
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
 pub use error::{Error, ErrorKind, Result};
-pub use hooked::{Hooked, Scan};
+pub use hooked::Hooked;
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use manager::{
-    HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, NewHook,
+    HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, Registration,
 };
 pub use patching::{Effect, Patching};
 pub use pattern::{Index, Pattern};
-pub use plan::{GradRun, Plan, Run};
+pub use plan::{BoxedError, GradRun, Plan, Run, Scan};
 pub use recording::Recording;
-pub use run::{side_effect, wanted, with_step, BackwardCall, CacheOptions, CallView, HookCtx, Step, Steps};
+pub use run::{
+    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Step,
+    Steps,
+};
 pub use select::IntoPatterns;
 pub use steer::SteeringVector;
 pub use sweep::{Sweep, SweepResult};

@@ -2,33 +2,39 @@
 
 mod backward;
 mod finish;
+mod prepared;
+mod ran;
 mod recent;
+mod scan;
 mod spent;
+mod verbs;
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use crate::cache::{ActivationCache, Activations};
-use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::{Access, Hooked};
+use crate::access::Access;
+use crate::cache::Activations;
+use crate::error::Result;
+use crate::hooked::Hooked;
 use crate::listen::Listener;
-use crate::manager::Stamp;
 use crate::pattern::Pattern;
-use crate::recording::{Recording, Schedule};
+use crate::recording::Recording;
 use crate::run::{
-    modules_only, select_nodes, Action, Audience, CacheOptions, CallView, Dispatch, Finished, HookCtx,
-    Interests, Mode, Request, When,
+    modules_only, select_nodes, Action, Allows, Audience, CallView, HookCtx, IntoCaches, Request, When,
 };
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, NodeId, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
-use finish::{collected, execute_with, finished_run, taped};
-pub(crate) use finish::{execute, execute_noting, Asked, Keeps, Taped, Way};
+pub(crate) use finish::{Keeps, Taped, Way};
+use prepared::{Prepared, Replays, Trust};
+pub use ran::Run;
 pub(crate) use recent::Recent;
+pub use scan::Scan;
 
 /// Any error that converts: candle's, anyhow's, our own.
 pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -66,93 +72,25 @@ pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 /// ```
 #[must_use = "a plan does nothing until it is run"]
 pub struct Plan<'a, M, H = &'a Hooked<M>> {
-    hooked: H,
-    /// The model as it was when the plan was made or last run.
+    hooked: RefCell<H>,
+    /// The model as it was when the plan was made.
     tree: Arc<Tree>,
     requests: Vec<Request<'a>>,
-    allow_unfired: bool,
-    allow_barriers: bool,
+    allows: Allows,
     /// What need not be done again.
     replays: Option<Replays>,
     audience: Audience<'a>,
     prepared: RefCell<Option<Rc<Prepared<'a>>>>,
-    of: std::marker::PhantomData<&'a M>,
-}
-
-/// What a run gives: the closure's output, and what was cached.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Run<T> {
-    /// What the closure returned.
-    pub output: T,
-    /// What the plan's caches have kept.
-    pub cache: ActivationCache,
-    requests: Arc<[String]>,
-    fired: Vec<usize>,
-    unreached: Vec<Arc<str>>,
-    skipped: Vec<Arc<str>>,
-    replayed: Vec<Arc<str>>,
-}
-
-impl<T> Run<T> {
-    /// The plan's requests in order, as in `cache("blocks.*")`, with how often each has fired.
-    pub fn fired(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.requests.iter().map(String::as_str).zip(self.fired.iter().copied())
-    }
-
-    /// The points that the plan's patterns select and this run did not reach, request by request.
-    ///
-    /// A request that reaches none of its points is an error, and so is a name in `{a,b}` that is not reached. What
-    /// else a pattern selects may be missing, as some experts of a mixture are: that is to be seen here.
-    ///
-    /// ```
-    /// use candle_core::{DType, Device, Module, Result, Tensor};
-    /// use candle_nn::Linear;
-    /// use hookpoint::prelude::*;
-    ///
-    /// #[derive(AutoHook)]
-    /// struct Mixture { experts: Vec<Linear> }
-    ///
-    /// #[auto_hook]
-    /// impl Mixture {
-    ///     fn forward(&self, x: &Tensor, chosen: usize) -> Result<Tensor> {
-    ///         self.experts[chosen].forward(x)
-    ///     }
-    /// }
-    ///
-    /// let expert = || Tensor::eye(2, DType::F32, &Device::Cpu).map(|weight| Linear::new(weight, None));
-    /// let model = Hooked::new(Mixture { experts: vec![expert()?, expert()?] });
-    /// let x = Tensor::new(&[[1f32, -2.]], &Device::Cpu)?;
-    /// let run = model.plan().cache("experts.*")?.run(|m| m.forward(&x, 1))?;
-    /// assert_eq!(run.unreached().collect::<Vec<_>>(), ["experts.0"]);
-    /// // Names are another matter.
-    /// assert!(model.plan().cache("experts.{0,1}")?.run(|m| m.forward(&x, 1)).is_err());
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn unreached(&self) -> impl Iterator<Item = &str> {
-        self.unreached.iter().map(|name| &**name)
-    }
-
-    /// The modules that did not run, because their whole output was patched and nothing inside them was
-    /// wanted.
-    pub fn skipped(&self) -> impl Iterator<Item = &str> {
-        self.skipped.iter().map(|name| &**name)
-    }
-
-    /// The modules that did not run, because what they give was [recorded](Plan::replay). What is inside
-    /// them did not run either.
-    pub fn replayed(&self) -> impl Iterator<Item = &str> {
-        self.replayed.iter().map(|name| &**name)
-    }
+    of: PhantomData<&'a M>,
 }
 
 impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
-    pub(crate) fn new(hooked: H) -> Self {
+    /// A plan for a model that is held either way: what [`Hooked::plan`] and [`Hooked::plan_mut`] make.
+    pub fn of(hooked: H) -> Self {
         let tree = hooked.tree();
-        let (requests, prepared, of) = (Vec::new(), RefCell::default(), std::marker::PhantomData);
-        let (allow_unfired, allow_barriers, replays) = (false, false, None);
-        let audience = Audience::default();
-        Self { hooked, tree, requests, allow_unfired, allow_barriers, replays, audience, prepared, of }
+        let (requests, prepared, of) = (Vec::new(), RefCell::default(), PhantomData);
+        let (allows, replays, audience) = Default::default();
+        Self { hooked: RefCell::new(hooked), tree, requests, allows, replays, audience, prepared, of }
     }
 
     pub(crate) fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
@@ -167,14 +105,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     }
 
     /// Keeps the values at the points that the patterns select. With an index, only that part is kept,
-    /// under a name that ends in the index.
-    pub fn cache(self, patterns: impl IntoPatterns) -> Result<Self> {
-        self.cache_with(patterns, CacheOptions::new())
-    }
-
-    /// As [`cache`](Self::cache), on another device or in another dtype.
-    pub fn cache_with(mut self, patterns: impl IntoPatterns, options: CacheOptions) -> Result<Self> {
-        for pattern in patterns.into_patterns()? {
+    /// under a name that ends in the index. [`CacheOptions::at`] keeps them on another device or in another dtype.
+    pub fn cache(mut self, points: impl IntoCaches) -> Result<Self> {
+        let (patterns, options) = points.into_caches()?;
+        for pattern in patterns {
             self.request(pattern, Action::Cache(options.clone()))?;
         }
         Ok(self)
@@ -345,16 +279,6 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         Ok(self)
     }
 
-    /// Is what was recorded what the model would compute now?
-    fn check_recording(&self) -> Result<()> {
-        match &self.replays {
-            Some(Replays { recording, trust: Trust::Nothing, .. }) => {
-                recording.check_weights(|| Tree::weights_of(self.hooked.model()))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Has a listener told what happens in the runs of this plan: calls, values, operations and gradients, wherever it
     /// is interested. See [`Listener`].
     ///
@@ -380,223 +304,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
 
     /// Lets requests pass that a run does not reach. Without this they are an error.
     pub fn allow_unfired(mut self) -> Self {
-        self.allow_unfired = true;
+        self.allows.unreached = true;
         self
-    }
-
-    /// Runs the model with everything that was asked for.
-    pub fn run<T, E, F>(&self, f: F) -> Result<Run<T>>
-    where
-        F: FnOnce(&M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        check_wants_no_gradient(&self.requests, "run")?;
-        let (prepared, finished) = self.go(Mode::Whole, || f(self.hooked.model()))?;
-        finished_run(
-            &prepared.asked(&self.tree, &self.requests, &self.audience),
-            self.allow_unfired,
-            finished,
-        )
-    }
-
-    /// Runs the model until the last wanted value has been cached, and gives the cache alone.
-    ///
-    /// The run is ended by an error that passes through the forward code, so that code must not swallow
-    /// errors. A request without a call number counts its first call; ask for `path#2` to wait for the
-    /// third.
-    ///
-    /// ```
-    #[doc = include_str!("two_layers.txt")]
-    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// let finished = std::cell::Cell::new(false);
-    /// let cache = model.plan().cache("up")?.collect(|m| {
-    ///     let output = m.forward(&x)?;
-    ///     finished.set(true);
-    ///     Ok::<_, hookpoint::Error>(output)
-    /// })?;
-    /// assert_eq!(cache["up"].to_vec2::<f32>()?, [[1., -2.]]);
-    /// assert!(!finished.get());
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn collect<T, E, F>(&self, f: F) -> Result<ActivationCache>
-    where
-        F: FnOnce(&M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        check_wants_no_gradient(&self.requests, "collect")?;
-        check_collects(&self.requests)?;
-        let (prepared, finished) = self.go(Mode::UntilCollected, || f(self.hooked.model()))?;
-        collected(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allow_unfired, finished)
-    }
-
-    /// Runs the plan in one of the ways of a sweep.
-    pub(crate) fn run_taped<T, E, F>(&self, way: Way, f: F) -> Result<Taped<T>>
-    where
-        F: FnOnce(&M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
-        let model = self.hooked.model();
-        let finished = execute_with(&asked, way.mode, self.hooked.learned(), way.tape(&asked), || f(model))?;
-        taped(&asked, self.allow_unfired, finished)
-    }
-
-    /// The plan's requests behind the hooks that are registered and active now.
-    fn prepared(&self) -> Result<Rc<Prepared<'a>>> {
-        let acting = self.hooked.hooks().acting(&self.tree)?;
-        let stamp = acting.as_ref().map(|acting| acting.stamp.clone());
-        let mut kept = self.prepared.borrow_mut();
-        if let Some(prepared) = kept.as_ref().filter(|prepared| prepared.stamp == stamp) {
-            return Ok(prepared.clone());
-        }
-        let mut registered = acting.map_or(Vec::new(), |acting| acting.requests());
-        let count = registered.len();
-        let merged = (count > 0).then(|| {
-            registered.extend(self.requests.iter().cloned());
-            registered
-        });
-        let requests = merged.as_ref().unwrap_or(&self.requests);
-        let interests = Interests::of(&self.audience, &self.tree)?;
-        let dispatch = Dispatch::new(&self.tree, requests).hearing(interests, &self.tree);
-        let schedule = |replays: &Replays| {
-            let heard = |node: NodeId| dispatch.at(node).heard;
-            let schedule = replays.recording.schedule(&self.tree, requests, replays.copies, &heard)?;
-            Ok::<_, Error>(match replays.trust {
-                Trust::Nothing => schedule.comparing(),
-                Trust::Caller => schedule,
-            })
-        };
-        let schedule = self.replays.as_ref().map(schedule).transpose()?;
-        let prepared = Rc::new(Prepared { stamp, registered: count, merged, dispatch, schedule });
-        *kept = Some(prepared.clone());
-        Ok(prepared)
-    }
-
-    fn go<T, E: Into<BoxedError>>(
-        &self,
-        mode: Mode,
-        f: impl FnOnce() -> std::result::Result<T, E>,
-    ) -> Result<Ran<'a, T>> {
-        self.check_recording()?;
-        let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
-        let finished = execute(&asked, mode, self.hooked.learned(), f)?;
-        Ok((prepared, finished))
-    }
-}
-
-impl<'a, M: AutoHook> Plan<'a, M, &mut Hooked<M>> {
-    /// As [`run`](Self::run), for models whose forward takes `&mut self`.
-    pub fn run_mut<T, E, F>(&mut self, f: F) -> Result<Run<T>>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        check_wants_no_gradient(&self.requests, "run_mut")?;
-        let (prepared, finished) = self.go_mut(Mode::Whole, f)?;
-        finished_run(
-            &prepared.asked(&self.tree, &self.requests, &self.audience),
-            self.allow_unfired,
-            finished,
-        )
-    }
-
-    /// As [`collect`](Self::collect), for models whose forward takes `&mut self`.
-    pub fn collect_mut<T, E, F>(&mut self, f: F) -> Result<ActivationCache>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        check_wants_no_gradient(&self.requests, "collect_mut")?;
-        check_collects(&self.requests)?;
-        let (prepared, finished) = self.go_mut(Mode::UntilCollected, f)?;
-        collected(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allow_unfired, finished)
-    }
-
-    /// As [`run_taped`](Self::run_taped), for models whose forward takes `&mut self`.
-    pub(crate) fn run_taped_mut<T, E, F>(&mut self, way: Way, f: F) -> Result<Taped<T>>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        self.follow_model()?;
-        let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
-        let (model, learned) = self.hooked.parts_mut();
-        let finished = execute_with(&asked, way.mode, learned, way.tape(&asked), || f(model))?;
-        taped(&asked, self.allow_unfired, finished)
-    }
-
-    fn go_mut<T, E, F>(&mut self, mode: Mode, f: F) -> Result<Ran<'a, T>>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        self.follow_model()?;
-        self.check_recording()?;
-        let prepared = self.prepared()?;
-        let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
-        let (model, learned) = self.hooked.parts_mut();
-        let finished = execute(&asked, mode, learned, || f(model))?;
-        Ok((prepared, finished))
-    }
-
-    /// The last run may have changed the model. State that came or went is followed; other modules
-    /// than before are an error.
-    fn follow_model(&mut self) -> Result<()> {
-        let tree = self.hooked.tree();
-        if std::sync::Arc::ptr_eq(&tree, &self.tree) {
-            return Ok(());
-        }
-        self.tree.same_modules(&tree).map_err(|change| Error::from(ErrorKind::ModelChanged { change }))?;
-        tree.compared_as(&self.tree);
-        for request in &mut self.requests {
-            request.nodes = selected(&tree, &request.pattern, &request.action)?;
-        }
-        self.prepared.take();
-        self.tree = tree;
-        Ok(())
-    }
-}
-
-/// What need not be done again.
-struct Replays {
-    recording: Recording,
-    /// How often the rows of its input are repeated.
-    copies: usize,
-    trust: Trust,
-}
-
-/// Whose word is taken for it that a run is the recorded one?
-#[derive(Clone, Copy, PartialEq)]
-enum Trust {
-    /// Inputs and weights are compared.
-    Nothing,
-    /// A sweep gives the inputs itself, and makes some of its cells again.
-    Caller,
-}
-
-/// A run that is over, and what it was asked.
-type Ran<'a, T> = (Rc<Prepared<'a>>, (Option<T>, Finished));
-
-/// What a run needs, made once and used again until registered hooks change.
-struct Prepared<'a> {
-    /// The registered hooks that act; none where there are none.
-    stamp: Option<Stamp>,
-    /// How many requests are theirs: the first ones.
-    registered: usize,
-    /// Theirs and the plan's, where there are some of theirs.
-    merged: Option<Vec<Request<'a>>>,
-    dispatch: Dispatch,
-    schedule: Option<Schedule>,
-}
-
-impl<'a> Prepared<'a> {
-    fn asked<'p>(&'p self, tree: &'p Tree, own: &'p [Request<'a>], audience: &'p Audience<'a>) -> Asked<'p> {
-        let requests = self.merged.as_deref().unwrap_or(own);
-        let (registered, schedule) = (self.registered, self.schedule.as_ref());
-        Asked { tree, requests, registered, dispatch: &self.dispatch, schedule, audience }
     }
 }
 
@@ -605,14 +314,4 @@ fn selected(tree: &Tree, pattern: &Pattern, action: &Action<'_>) -> Result<Vec<N
         Action::Call(..) | Action::HookBackward(_) => modules_only(tree, pattern),
         _ => select_nodes(tree, pattern),
     }
-}
-
-fn check_collects(requests: &[Request<'_>]) -> Result<()> {
-    if requests.iter().any(|request| matches!(request.action, Action::Cache(_))) {
-        return Ok(());
-    }
-    Err(Error::msg(
-        "`collect` ends with the last cached point, and this plan caches nothing\n  \
-         add `.cache(..)`, or use `.run(..)`",
-    ))
 }

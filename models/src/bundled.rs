@@ -39,7 +39,7 @@ impl Bundled {
         (self.hook_dict)(device)
     }
 
-    /// Checks the model with [`check_auto_hook_with`](hookpoint::check_auto_hook_with).
+    /// Checks the model with [`check_auto_hook`](hookpoint::check_auto_hook).
     pub fn check(&self, device: &Device, options: &CheckOptions) -> Result<CheckReport> {
         (self.check)(device, options)
     }
@@ -73,18 +73,18 @@ macro_rules! bundle {
     ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
      run: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
         bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
-            |model, options| ::hookpoint::check_auto_hook_with(&model, |$m| $run, options),
-            |points| ::hookpoint::check_gradients(&model, |$m| $run, points));
+            |model, options| ::hookpoint::check_auto_hook(&::hookpoint::Hooked::new(model)).options(options).run(|$m| $run),
+            |model, points| ::hookpoint::check_gradients(&::hookpoint::Hooked::new(model)).points(points)?.run(|$m| $run));
     };
     ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
      run mut: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
         bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
-            |model, options| ::hookpoint::check_auto_hook_mut_with(model, |$m| $run, options),
-            |points| ::hookpoint::check_gradients_mut(model, |$m| $run, points));
+            |model, options| ::hookpoint::check_auto_hook(&mut ::hookpoint::Hooked::new(model)).options(options).run(|$m| $run),
+            |model, points| ::hookpoint::check_gradients(&mut ::hookpoint::Hooked::new(model)).points(points)?.run(|$m| $run));
     };
     (@submit $name:literal, |$device:ident| $model:expr, |$there:ident| $input:expr, $x:ident,
      {$($except:expr)?}, |$built:ident, $options:ident| $check:expr,
-     |$points:ident| $gradients:expr) => {
+     |$second:ident, $points:ident| $gradients:expr) => {
         ::inventory::submit! {
             $crate::Bundled {
                 name: $name,
@@ -102,7 +102,7 @@ macro_rules! bundle {
                     $check
                 },
                 check_gradients: |device, $points| {
-                    let $built = {
+                    let $second = {
                         let $device = device;
                         $model?
                     };

@@ -174,7 +174,13 @@ fn an_idle_model_allocates_nothing_more_after_it_was_hooked() {
     let x = candle_core::Tensor::ones((3, 2), candle_core::DType::F32, &candle_core::Device::Cpu).unwrap();
     let mut plain = plain::Model::new().unwrap();
     let mut hooked = hookpoint::Hooked::new(annotated::Model::new().unwrap());
-    let (_, cache) = hooked.run_with_cache_mut("**", |m| m.forward(&x)).unwrap();
+    let (_, cache) = hooked
+        .plan_mut()
+        .cache("**")
+        .unwrap()
+        .run(|m| m.forward(&x))
+        .map(|run| (run.output, run.cache))
+        .unwrap();
     assert!(cache.len() > 10);
     let mut annotated = hooked.into_inner();
     plain.forward(&x).unwrap();

@@ -86,7 +86,7 @@ fn gradients_through_unpooling_are_those_of_pytorch() -> Test {
 fn the_autoencoder_passes_the_self_check() -> Test {
     let model = ConvAutoEncoder::from_dir(folder("autoencoder"), DType::F32, &device())?;
     let input = &expected("autoencoder")["input"];
-    hookpoint::check_auto_hook(&model, |m| m.forward(input), true)?;
+    hookpoint::check_auto_hook(&Hooked::new(&model)).strict().run(|m| m.forward(input))?;
     Ok(())
 }
 

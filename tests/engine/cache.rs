@@ -285,9 +285,9 @@ fn options_say_where_and_how_tensors_are_kept() -> Test {
     let options = CacheOptions::new().dtype(DType::F16).device(&candle_core::Device::Cpu);
     let run = hooked
         .plan()
-        .cache_with("blocks.*", options.clone())?
+        .cache(options.clone().at("blocks.*"))?
         .cache("head")?
-        .cache_with("blocks.0[:, -1]", options)?
+        .cache(options.at("blocks.0[:, -1]"))?
         .run(|m| m.forward(&input()))?;
     assert_eq!(run.cache["blocks.1"].dtype(), DType::F16);
     assert_eq!(run.cache["blocks.0[:, -1]"].dtype(), DType::F16);
@@ -369,7 +369,7 @@ fn what_was_worked_out_for_one_run_serves_the_next_and_nothing_else() -> Test {
     assert_eq!(bits(&all(&hooked, &x)?.1["blocks.1"]), bits(&first["blocks.1"]));
 
     // A hook that was registered in between, and a model that was changed.
-    let double = hooked.manager().register_forward_hook("double", "blocks.0", |_, x| Ok(Some((x * 2.)?)))?;
+    let double = hooked.manager().register("double", "blocks.0").hook(|_, x| Ok(Some((x * 2.)?)))?;
     assert_ne!(bits(&all(&hooked, &x)?.1["blocks.0"]), bits(&first["blocks.0"]));
     double.deactivate()?;
     assert_eq!(bits(&all(&hooked, &x)?.1["blocks.0"]), bits(&first["blocks.0"]));

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use candle_core::{DType, Module, ModuleT, Result, Tensor};
 use candle_nn::{Dropout, Embedding, LayerNorm, Linear};
 use hookpoint::prelude::*;
-use hookpoint::{
-    check_auto_hook, check_auto_hook_mut, check_auto_hook_with, Check, CheckOptions, CheckReport, ErrorKind,
-    Outcome,
-};
+use hookpoint::{check_auto_hook, Check, CheckOptions, CheckReport, ErrorKind, Outcome};
 
 use crate::models::{bits, device, full, input, linear, model, wave, zeros, Counter, Mlp, Test, Times};
 
@@ -23,11 +20,11 @@ fn noted(report: &CheckReport, point: &str, words: &str) -> bool {
 #[test]
 fn a_healthy_model_passes_owned_borrowed_and_hooked() -> Test {
     let x = wave(5, &[3, 4]);
-    check_auto_hook(Mlp::new(1, 4), |m| m.forward(&x), true)?;
+    check_auto_hook(&Hooked::new(Mlp::new(1, 4))).strict().run(|m| m.forward(&x))?;
     let mlp = Mlp::new(1, 4);
-    check_auto_hook(&mlp, |m| m.forward(&x), true)?;
+    check_auto_hook(&Hooked::new(&mlp)).strict().run(|m| m.forward(&x))?;
     let hooked = Hooked::new(mlp);
-    let report = check_auto_hook(&hooked, |m| m.forward(&x), true)?;
+    let report = check_auto_hook(&hooked).strict().run(|m| m.forward(&x))?;
     assert!(report.passed());
     assert_eq!(report.checks().count(), 11);
     assert_eq!(report.points(), 8);
@@ -37,7 +34,7 @@ fn a_healthy_model_passes_owned_borrowed_and_hooked() -> Test {
 
 #[test]
 fn a_transformer_passes() -> Test {
-    let report = check_auto_hook(&model(), |m| m.forward(&input()), true)?;
+    let report = check_auto_hook(&model()).strict().run(|m| m.forward(&input()))?;
     assert!(report.check(Check::Effects).is_some_and(|checked| checked.outcome() == Outcome::Passed));
     assert!(report.points() > 50, "{report}");
     Ok(())
@@ -50,7 +47,7 @@ fn other_float_types_pass() -> Test {
         let layer = |seed, i, o| Linear::new(cast(wave(seed, &[o, i])), Some(cast(wave(seed + 9, &[o]))));
         let mlp = Mlp { up: layer(1, 4, 8), down: layer(2, 8, 4), scale: cast(wave(3, &[4])) };
         let x = cast(wave(5, &[3, 4]));
-        let report = check_auto_hook(&mlp, |m| m.forward(&x), false)?;
+        let report = check_auto_hook(&Hooked::new(&mlp)).run(|m| m.forward(&x))?;
         assert!(report.passed(), "{dtype:?} {report}");
     }
     Ok(())
@@ -89,7 +86,7 @@ fn careless() -> Careless {
 #[test]
 fn what_is_never_reached_and_what_has_no_effect_is_named() -> Test {
     let x = wave(5, &[3, 4]);
-    let report = check_auto_hook(careless(), |m| m.forward(&x), false)?;
+    let report = check_auto_hook(&Hooked::new(careless())).run(|m| m.forward(&x))?;
     let unreached = ["unused", "weight", "rest.0", "rest.0.up", "rest.0.down", "rest.0.scale"];
     let without_effect = [":thrown", "lost", "lost:in"];
     let expected = unreached.map(|name| (Check::Reached, name.to_string())).into_iter();
@@ -101,7 +98,7 @@ fn what_is_never_reached_and_what_has_no_effect_is_named() -> Test {
 #[test]
 fn strict_makes_an_error_that_holds_the_report() -> Test {
     let x = wave(5, &[3, 4]);
-    let error = check_auto_hook(careless(), |m| m.forward(&x), true).unwrap_err();
+    let error = check_auto_hook(&Hooked::new(careless())).strict().run(|m| m.forward(&x)).unwrap_err();
     let ErrorKind::CheckFailed { report } = error.kind() else { panic!("{error}") };
     assert_eq!(failed(report).len(), 9);
     let text = error.to_string();
@@ -116,15 +113,15 @@ fn strict_makes_an_error_that_holds_the_report() -> Test {
 #[test]
 fn points_can_be_left_out_by_name() -> Test {
     let x = wave(5, &[3, 4]);
-    let options =
-        CheckOptions::new().strict(true).except(["unused", "weight", "rest.**", "lost", "lost:in"])?;
+    let options = CheckOptions::new().strict().except(["unused", "weight", "rest.**", "lost", "lost:in"])?;
     let options = options.except(":thrown")?;
-    let report = check_auto_hook_with(careless(), |m| m.forward(&x), &options)?;
+    let report = check_auto_hook(&Hooked::new(careless())).options(&options).run(|m| m.forward(&x))?;
     assert!(noted(&report, "unused", "need not be"), "{report}");
     assert!(noted(&report, "lost", "left out"), "{report}");
 
     let options = CheckOptions::new().except("unsued")?;
-    let error = check_auto_hook_with(careless(), |m| m.forward(&x), &options).unwrap_err();
+    let error =
+        check_auto_hook(&Hooked::new(careless())).options(&options).run(|m| m.forward(&x)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NoMatch { pattern, .. } if pattern == "unsued"), "{error}");
     Ok(())
 }
@@ -133,7 +130,7 @@ fn points_can_be_left_out_by_name() -> Test {
 fn a_limit_on_points_says_what_it_leaves_out() -> Test {
     let x = wave(5, &[3, 4]);
     let options = CheckOptions::new().at_most(2);
-    let report = check_auto_hook_with(Mlp::new(1, 4), |m| m.forward(&x), &options)?;
+    let report = check_auto_hook(&Hooked::new(Mlp::new(1, 4))).options(&options).run(|m| m.forward(&x))?;
     assert!(report.passed());
     assert!(noted(&report, "scale", "more than 2 points"), "{report}");
     assert!(report.runs() < 20, "{report}");
@@ -178,7 +175,7 @@ impl Forgets {
 fn calls_of_types_without_the_derive_are_shown_with_file_and_line() -> Test {
     let x = wave(5, &[3, 4]);
     let model = Forgets { forgotten: Forgotten(linear(1, 4, 4)), silent: Silent(linear(2, 4, 4)) };
-    let report = check_auto_hook(model, |m| m.forward(&x), false)?;
+    let report = check_auto_hook(&Hooked::new(model)).run(|m| m.forward(&x))?;
     let calls = report.check(Check::Calls).expect("it is always made");
     let [call] = calls.failures() else { panic!("{report}") };
     let site = format!("engine/check.rs:{FORGETS}: forward");
@@ -202,7 +199,8 @@ impl Outside {
 
 #[test]
 fn a_module_without_annotated_code_is_told_what_to_do() -> Test {
-    let report = check_auto_hook(Outside(Silent(linear(1, 4, 4))), |m| m.forward(&wave(5, &[3, 4])), false)?;
+    let report = check_auto_hook(&Hooked::new(Outside(Silent(linear(1, 4, 4)))))
+        .run(|m| m.forward(&wave(5, &[3, 4])))?;
     let found = report.failures().find(|(_, found)| found.point() == Some("0.0"));
     let remedy = found.and_then(|(_, found)| found.remedy_text()).unwrap_or_default();
     assert!(remedy.contains("Silent has no forward code that is annotated: add `#[auto_hook]`"), "{report}");
@@ -229,7 +227,8 @@ impl Insensitive {
 fn what_softmax_and_relu_do_not_show_is_noted_and_passes() -> Test {
     let model = Insensitive(linear(1, 4, 4), Linear::new(wave(2, &[4, 4]), None));
     let options = CheckOptions::new().except(["0", "0:in", ":x"])?;
-    let report = check_auto_hook_with(model, |m| m.forward(&wave(5, &[3, 4])), &options)?;
+    let report =
+        check_auto_hook(&Hooked::new(model)).options(&options).run(|m| m.forward(&wave(5, &[3, 4])))?;
     assert!(report.passed(), "{report}");
     assert!(noted(&report, ":scores.1", "adding 1 to every number does not show"), "{report}");
     assert!(noted(&report, ":below", "adding 1 to every number does not show"), "{report}");
@@ -259,7 +258,7 @@ impl Adds {
 fn a_model_that_keeps_state_is_told_to_clear_it() -> Test {
     let x = wave(5, &[3, 4]);
     let mut model = Adds { layer: linear(1, 4, 4), past: None };
-    let report = check_auto_hook_mut(&mut model, |m| m.forward(&x), false)?;
+    let report = check_auto_hook(&mut Hooked::new(&mut model)).run(|m| m.forward(&x))?;
     assert_eq!(failed(&report), [(Check::Repeats, "-".to_string())], "{report}");
     let text = report.to_string();
     assert!(
@@ -276,9 +275,9 @@ fn a_model_that_keeps_state_is_told_to_clear_it() -> Test {
         m.forward(&x)
     };
     let mut hooked = Hooked::new(model);
-    let report = check_auto_hook_mut(&mut hooked, cleared, true)?;
+    let report = check_auto_hook(&mut hooked).strict().run(cleared)?;
     assert!(noted(&report, "past", "state"), "{report}");
-    check_auto_hook_mut(hooked.into_inner(), cleared, true)?;
+    check_auto_hook(&mut Hooked::new(hooked.into_inner())).strict().run(cleared)?;
     Ok(())
 }
 
@@ -290,7 +289,7 @@ fn a_model_that_cannot_be_run_twice_is_reported_too() -> Test {
         anyhow::ensure!(runs.get() == 1, "the cache is full");
         Ok(m.forward(&wave(5, &[3, 4]))?)
     };
-    let report = check_auto_hook(&Hooked::new(Mlp::new(1, 4)), once, false)?;
+    let report = check_auto_hook(&Hooked::new(Mlp::new(1, 4))).run(once)?;
     assert!(report.to_string().contains("run again, it fails: the cache is full"), "{report}");
     Ok(())
 }
@@ -298,10 +297,10 @@ fn a_model_that_cannot_be_run_twice_is_reported_too() -> Test {
 #[test]
 fn a_model_that_fails_by_itself_is_that_error() {
     let broken = |m: &Mlp| m.forward(&wave(5, &[3, 5]));
-    let error = check_auto_hook(Mlp::new(1, 4), broken, false).unwrap_err();
+    let error = check_auto_hook(&Hooked::new(Mlp::new(1, 4))).run(broken).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Candle(_)), "{error}");
     let own = |_: &Mlp| -> anyhow::Result<Tensor> { anyhow::bail!("no data") };
-    assert_eq!(check_auto_hook(Mlp::new(1, 4), own, false).unwrap_err().to_string(), "no data");
+    assert_eq!(check_auto_hook(&Hooked::new(Mlp::new(1, 4))).run(own).unwrap_err().to_string(), "no data");
 }
 
 #[derive(AutoHook)]
@@ -318,10 +317,10 @@ impl ModuleT for Drops {
 fn random_models_are_found_out() -> Test {
     let model = Drops(linear(1, 4, 64), Dropout::new(0.5));
     let x = wave(5, &[3, 4]);
-    let report = check_auto_hook(&model, |m| m.forward_t(&x, true), false)?;
+    let report = check_auto_hook(&Hooked::new(&model)).run(|m| m.forward_t(&x, true))?;
     assert_eq!(failed(&report), [(Check::Repeats, "-".to_string())], "{report}");
     assert!(report.to_string().contains("train = false"), "{report}");
-    check_auto_hook(&model, |m| m.forward_t(&x, false), true)?;
+    check_auto_hook(&Hooked::new(&model)).strict().run(|m| m.forward_t(&x, false))?;
     Ok(())
 }
 
@@ -349,7 +348,7 @@ fn integers_are_checked_in_another_way_or_said_not_to_be() -> Test {
     let model = Tokens { embed: Embedding::new(wave(1, &[6, 4]), 4), head: linear(2, 4, 6) };
     // Every token but the first would be out of range with 1 more.
     let ids = Tensor::new(&[[5u32, 5, 0]], &device())?;
-    let report = check_auto_hook(model, |m| m.forward(&ids), false)?;
+    let report = check_auto_hook(&Hooked::new(model)).run(|m| m.forward(&ids))?;
     assert!(report.passed(), "{report}");
     assert!(noted(&report, ":ids", "that it becomes 0 shows"), "{report}");
     assert!(noted(&report, ":best", "that it becomes 0 shows"), "{report}");
@@ -372,12 +371,12 @@ fn outputs_that_are_not_numbers_are_reported() -> Test {
     let nan = |numbers: &[f32]| Tensor::new(numbers, &device()).unwrap();
     let x = wave(5, &[3, 2]);
     let some = nan(&[1., f32::NAN]);
-    let report = check_auto_hook(Divides(linear(1, 2, 2)), |m| m.forward(&x, &some), false)?;
+    let report = check_auto_hook(&Hooked::new(Divides(linear(1, 2, 2)))).run(|m| m.forward(&x, &some))?;
     assert_eq!(failed(&report), [(Check::Output, "-".to_string())], "{report}");
     assert!(report.to_string().contains("3 of 6 numbers of the output are NaN"), "{report}");
 
     let all = nan(&[f32::NAN, f32::NAN]);
-    let report = check_auto_hook(Divides(linear(1, 2, 2)), |m| m.forward(&x, &all), false)?;
+    let report = check_auto_hook(&Hooked::new(Divides(linear(1, 2, 2)))).run(|m| m.forward(&x, &all))?;
     assert_eq!(failed(&report), [(Check::Output, "-".to_string())], "{report}");
     let effects = report.check(Check::Effects).map(|checked| checked.outcome());
     assert_eq!(effects, Some(Outcome::NotMade), "{report}");
@@ -410,15 +409,19 @@ impl Several {
 fn every_tensor_of_every_kind_of_output_is_looked_at() -> Test {
     let several = Several(linear(1, 4, 4), linear(2, 4, 4));
     let x = wave(5, &[3, 4]);
-    check_auto_hook(&several, |m| m.forward(&x), true)?;
-    check_auto_hook(&several, |m| m.forward(&x).map(|(a, b)| vec![a, b]), true)?;
-    check_auto_hook(&several, |m| m.forward(&x).map(|(a, b)| (Some(a), None::<Tensor>, Some(b))), true)?;
-    check_auto_hook(&several, |m| m.forward(&x).map(|(a, b)| HashMap::from([("a", a), ("b", b)])), true)?;
-    let report = check_auto_hook(&several, |m| m.forward_named(&x), true)?;
+    check_auto_hook(&Hooked::new(&several)).strict().run(|m| m.forward(&x))?;
+    check_auto_hook(&Hooked::new(&several)).strict().run(|m| m.forward(&x).map(|(a, b)| vec![a, b]))?;
+    check_auto_hook(&Hooked::new(&several))
+        .strict()
+        .run(|m| m.forward(&x).map(|(a, b)| (Some(a), None::<Tensor>, Some(b))))?;
+    check_auto_hook(&Hooked::new(&several))
+        .strict()
+        .run(|m| m.forward(&x).map(|(a, b)| HashMap::from([("a", a), ("b", b)])))?;
+    let report = check_auto_hook(&Hooked::new(&several)).strict().run(|m| m.forward_named(&x))?;
     assert!(report.to_string().contains("24 numbers"), "{report}");
 
     // What the closure does not return cannot be seen.
-    let report = check_auto_hook(&several, |m| m.forward(&x).map(|(a, _)| a), false)?;
+    let report = check_auto_hook(&Hooked::new(&several)).run(|m| m.forward(&x).map(|(a, _)| a))?;
     let expected = [":out.1", "1", "1:in"].map(|name| (Check::Effects, name.to_string()));
     assert_eq!(failed(&report), expected, "{report}");
     assert_eq!(several.forward_named(&x)?.steps, 2);
@@ -428,7 +431,7 @@ fn every_tensor_of_every_kind_of_output_is_looked_at() -> Test {
 #[test]
 fn a_closure_that_returns_no_tensors_is_told_so() -> Test {
     let x = wave(5, &[3, 4]);
-    let report = check_auto_hook(Mlp::new(1, 4), |m| m.forward(&x).map(|_| 1usize), false)?;
+    let report = check_auto_hook(&Hooked::new(Mlp::new(1, 4))).run(|m| m.forward(&x).map(|_| 1usize))?;
     assert_eq!(failed(&report), [(Check::Output, "-".to_string())], "{report}");
     assert!(report.to_string().contains("returns no tensors"), "{report}");
     Ok(())
@@ -454,7 +457,7 @@ fn hooks_that_return_what_they_were_given_keep_its_layout() -> Test {
     let shared = Arc::new(linear(1, 4, 4));
     let norm = LayerNorm::new(wave(2, &[8]), wave(3, &[8]), 1e-5);
     let x = wave(5, &[2, 8, 6]);
-    check_auto_hook(Turns(norm, shared.clone(), shared), |m| m.forward(&x), true)?;
+    check_auto_hook(&Hooked::new(Turns(norm, shared.clone(), shared))).strict().run(|m| m.forward(&x))?;
     Ok(())
 }
 
@@ -482,7 +485,7 @@ impl Worn {
 fn weights_that_change_are_found_at_the_end() -> Test {
     let layer = Times(2., Counter::default());
     let model = Worn { weight: zeros(&[4]), layer, runs: RefCell::new(0) };
-    let report = check_auto_hook(&model, |m| m.forward(&wave(5, &[3, 4])), false)?;
+    let report = check_auto_hook(&Hooked::new(&model)).run(|m| m.forward(&wave(5, &[3, 4])))?;
     assert_eq!(failed(&report), [(Check::Left, "weight".to_string())], "{report}");
     Ok(())
 }
@@ -492,21 +495,17 @@ fn nothing_is_left_of_a_check() -> Test {
     let mlp = Mlp::new(1, 4);
     let x = wave(5, &[3, 4]);
     let before = (bits(&mlp.forward(&x)?), bits(mlp.up.weight()), bits(&mlp.scale));
-    check_auto_hook(&mlp, |m| m.forward(&x), true)?;
+    check_auto_hook(&Hooked::new(&mlp)).strict().run(|m| m.forward(&x))?;
     assert_eq!((bits(&mlp.forward(&x)?), bits(mlp.up.weight()), bits(&mlp.scale)), before);
     // A check that fails, and one that panics, leave nothing either.
-    let _ = check_auto_hook(&mlp, |m| m.up.forward(&x), true).unwrap_err();
+    let _ = check_auto_hook(&Hooked::new(&mlp)).strict().run(|m| m.up.forward(&x)).unwrap_err();
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let runs = std::cell::Cell::new(0);
-        check_auto_hook(
-            &mlp,
-            |m| {
-                runs.set(runs.get() + 1);
-                assert!(runs.get() < 4, "enough");
-                m.forward(&x)
-            },
-            false,
-        )
+        check_auto_hook(&Hooked::new(&mlp)).run(|m| {
+            runs.set(runs.get() + 1);
+            assert!(runs.get() < 4, "enough");
+            m.forward(&x)
+        })
     }));
     assert!(panics.is_err());
     assert_eq!(bits(&mlp.forward(&x)?), before.0);
@@ -518,7 +517,7 @@ fn every_bundled_model_passes() -> Test {
     let mut names = Vec::new();
     for model in hookpoint_models::bundled() {
         names.push(model.name());
-        let report = model.check(&device(), &CheckOptions::new().strict(true));
+        let report = model.check(&device(), &CheckOptions::new().strict());
         let report = report.map_err(|error| anyhow::anyhow!("{}: {error}", model.name()))?;
         // A model has a root that fires, and the points that its own list has.
         assert!(report.points() >= model.hook_dict(&device())?.len());
@@ -570,7 +569,7 @@ fn causal_masks_and_layer_norms_do_not_raise_false_alarms() -> Test {
         qkv: (0..2).map(|n| linear(n + 6, 4, 12)).collect(),
     };
     let ids = Tensor::new(&[[3u32, 1, 4, 1], [5, 0, 2, 2]], &device())?;
-    let report = check_auto_hook(&model, |m| m.forward(&ids), true)?;
+    let report = check_auto_hook(&Hooked::new(&model)).strict().run(|m| m.forward(&ids))?;
     // Everything but the ids is a float, and was changed.
     let effects = report.check(Check::Effects).expect("it is always made");
     assert!(effects.notes().iter().all(|note| !note.problem().contains("not checked")), "{report}");
@@ -630,7 +629,7 @@ fn shared_tables_pairs_and_references_pass() -> Test {
     let layer = |n| TurningLayer { qk: linear(n, 4, 6), rotary: rotary.clone() };
     let layers = (0..2).map(layer).collect();
     let model = Turning { rotary: rotary.clone(), layers };
-    let report = check_auto_hook(&model, |m| m.forward(&wave(1, &[2, 4])), true)?;
+    let report = check_auto_hook(&Hooked::new(&model)).strict().run(|m| m.forward(&wave(1, &[2, 4])))?;
     let notes = report.check(Check::Reached).expect("it is always made").notes();
     let elsewhere = |name: &str| {
         notes.iter().any(|note| note.point() == Some(name) && note.problem().contains("`layers.0.rotary"))

@@ -14,11 +14,12 @@ macro_rules! remembers_all_the_same {
     ($model:expr, $run:expr, $remembers:expr) => {{
         let x = wave(1, &[2, 4]);
         let mut plain = Hooked::new($model);
-        let (_, cache) = plain.run_with_cache_mut("block", |m| $run(m, &x))?;
+        let (_, cache) =
+            plain.plan_mut().cache("block")?.run(|m| $run(m, &x)).map(|run| (run.output, run.cache))?;
         let expected = $remembers(&*plain);
         let mut patched = Hooked::new($model);
         for run in 0..3 {
-            let ran = patched.plan_mut().patch("block", &cache["block"])?.run_mut(|m| $run(m, &x))?;
+            let ran = patched.plan_mut().patch("block", &cache["block"])?.run(|m| $run(m, &x))?;
             assert_eq!(ran.skipped().count(), 0, "in run {run}");
             if run == 0 {
                 assert_eq!($remembers(&*patched), expected);

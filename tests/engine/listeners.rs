@@ -419,9 +419,9 @@ fn models_with_mut_self_are_heard_too() -> Test {
     }
     let mut model = Hooked::new(Counts { up: linear(1, 2, 2), calls: 0 });
     let mut diary = Diary::calls();
-    let mut plan = model.plan_mut().listen(&mut diary)?;
+    let plan = model.plan_mut().listen(&mut diary)?;
     for _ in 0..2 {
-        plan.run_mut(|m| m.forward(&wave(1, &[1, 2])))?;
+        plan.run(|m| m.forward(&wave(1, &[1, 2])))?;
     }
     drop(plan);
     assert_eq!(diary.lines.iter().filter(|line| line.starts_with("  > up")).count(), 2);

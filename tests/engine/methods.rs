@@ -164,8 +164,8 @@ fn a_method_that_is_left_alone_has_no_points() -> Test {
 #[test]
 fn a_method_without_a_result_shows_its_values() -> Test {
     let mut hooked = model();
-    let mut plan = hooked.plan_mut().cache(["coder:changes.x", "coder:changes.scaled"])?;
-    let run = plan.run_mut(|m| {
+    let plan = hooked.plan_mut().cache(["coder:changes.x", "coder:changes.scaled"])?;
+    let run = plan.run(|m| {
         m.coder.changes(&full(1., &[1]));
         candle_core::Result::Ok(())
     })?;

@@ -69,9 +69,12 @@ fn token(n: usize) -> Tensor {
 fn a_model_that_changes_itself_can_be_hooked() -> Test {
     let (mut plain, mut hooked) = (generates(), generates());
     for n in 0..4 {
-        let expected = plain.run_mut(|m| m.forward(&token(n)))?;
-        let (output, cache) =
-            hooked.run_with_cache_mut(["blocks.*", "blocks.*.layer", ""], |m| m.forward(&token(n)))?;
+        let expected = plain.plan_mut().run(|m| m.forward(&token(n)))?.output;
+        let (output, cache) = hooked
+            .plan_mut()
+            .cache(["blocks.*", "blocks.*.layer", ""])?
+            .run(|m| m.forward(&token(n)))
+            .map(|run| (run.output, run.cache))?;
         assert_eq!(bits(&output), bits(&expected));
         assert_eq!(keys(&cache), ["blocks.0.layer", "blocks.0", "blocks.1.layer", "blocks.1", ""]);
     }
@@ -81,10 +84,10 @@ fn a_model_that_changes_itself_can_be_hooked() -> Test {
 #[test]
 fn state_that_appears_does_not_disturb_a_plan() -> Test {
     let mut hooked = generates();
-    let mut plan =
+    let plan =
         hooked.plan_mut().cache(["blocks.*", "**:in"])?.hook("blocks.1", |_, x| Ok(Some((x * 0.)?)))?;
     for n in 0..3 {
-        let run = plan.run_mut(|m| m.forward(&token(n)))?;
+        let run = plan.run(|m| m.forward(&token(n)))?;
         assert_eq!(numbers(&run.cache["blocks.1"]), [0., 0.]);
         assert!(run.cache.get("blocks.0.layer:in").is_some());
     }
@@ -104,8 +107,12 @@ fn state_can_be_asked_for_once_it_is_there() -> Test {
         hooked.plan_mut().cache("blocks.0.sum").map(|_| ()).unwrap_err().kind(),
         ErrorKind::NoMatch { .. }
     ));
-    hooked.run_mut(|m| m.forward(&token(0)))?;
-    let (_, cache) = hooked.run_with_cache_mut(["blocks.0.sum", "past.0"], |m| m.forward(&token(1)))?;
+    hooked.plan_mut().run(|m| m.forward(&token(0)))?.output;
+    let (_, cache) = hooked
+        .plan_mut()
+        .cache(["blocks.0.sum", "past.0"])?
+        .run(|m| m.forward(&token(1)))
+        .map(|run| (run.output, run.cache))?;
     assert_eq!(keys(&cache), ["past.0", "blocks.0.sum"]);
     Ok(())
 }
@@ -113,12 +120,12 @@ fn state_can_be_asked_for_once_it_is_there() -> Test {
 #[test]
 fn shapes_learned_before_state_appeared_are_not_mixed_up() -> Test {
     let mut hooked = generates();
-    let mut plan = hooked.plan_mut().cache("**")?.allow_unfired();
-    plan.run_mut(|m| m.forward(&token(0)))?;
-    plan.run_mut(|m| m.forward(&token(1)))?;
+    let plan = hooked.plan_mut().cache("**")?.allow_unfired();
+    plan.run(|m| m.forward(&token(0)))?;
+    plan.run(|m| m.forward(&token(1)))?;
     drop(plan);
-    let mut plan = hooked.plan_mut().patch("blocks.1.layer", &full(1., &[1, 1, 2]))?;
-    let run = plan.run_mut(|m| m.forward(&token(2)))?;
+    let plan = hooked.plan_mut().patch("blocks.1.layer", &full(1., &[1, 1, 2]))?;
+    let run = plan.run(|m| m.forward(&token(2)))?;
     assert_eq!(run.skipped().collect::<Vec<_>>(), ["blocks.1.layer"]);
     Ok(())
 }
@@ -126,7 +133,7 @@ fn shapes_learned_before_state_appeared_are_not_mixed_up() -> Test {
 #[test]
 fn collecting_from_a_model_that_changes_itself() -> Test {
     let mut hooked = generates();
-    let cache = hooked.plan_mut().cache("embed")?.collect_mut(|m| m.forward(&token(0)))?;
+    let cache = hooked.plan_mut().cache("embed")?.collect(|m| m.forward(&token(0)))?;
     assert_eq!(keys(&cache), ["embed"]);
     assert!(hooked.past.is_none() && hooked.blocks[0].sum.is_none());
     Ok(())
@@ -135,7 +142,7 @@ fn collecting_from_a_model_that_changes_itself() -> Test {
 #[test]
 fn scanning_a_model_that_changes_itself() -> Test {
     let mut hooked = generates();
-    let scan = hooked.scan_mut(|m| m.forward(&token(0)))?;
+    let scan = hooked.plan_mut().scan(|m| m.forward(&token(0)))?;
     assert_eq!(scan.dict.get("blocks.0:sum").and_then(|entry| entry.shape()), Some(&[1, 1, 2][..]));
     Ok(())
 }
@@ -143,13 +150,17 @@ fn scanning_a_model_that_changes_itself() -> Test {
 #[test]
 fn a_captured_kv_cache_does_not_change_with_the_next_token() -> Test {
     let mut hooked = generates();
-    let (_, cache) = hooked.run_with_cache_mut([":k", ":v"], |m| m.forward(&token(0)))?;
+    let (_, cache) = hooked
+        .plan_mut()
+        .cache([":k", ":v"])?
+        .run(|m| m.forward(&token(0)))
+        .map(|run| (run.output, run.cache))?;
     let before = bits(&cache[":k"]);
     for n in 1..8 {
-        hooked.run_mut(|m| m.forward(&token(n)))?;
+        hooked.plan_mut().run(|m| m.forward(&token(n)))?.output;
     }
     hooked.kv.reset();
-    hooked.run_mut(|m| m.forward(&wave(99, &[1, 8, 2])).map(|_| ())).ok();
+    hooked.plan_mut().run(|m| m.forward(&wave(99, &[1, 8, 2])).map(|_| ())).map(|run| run.output).ok();
     assert_eq!(bits(&cache[":k"]), before);
     Ok(())
 }
@@ -157,21 +168,25 @@ fn a_captured_kv_cache_does_not_change_with_the_next_token() -> Test {
 #[test]
 fn another_module_in_the_place_of_one_is_a_changed_model() -> Test {
     let mut hooked = generates();
-    let mut plan = hooked.plan_mut().cache("blocks.0")?;
+    let plan = hooked.plan_mut().cache("blocks.0")?;
     // The run itself adds a block.
-    plan.run_mut(|m| {
+    plan.run(|m| {
         let output = m.forward(&token(0));
         m.blocks.push(Stateful { layer: Times(1., Counter::default()), sum: None });
         output
     })?;
-    let error = plan.run_mut(|m| m.forward(&token(1))).unwrap_err();
+    let error = plan.run(|m| m.forward(&token(1))).unwrap_err();
     match error.kind() {
         ErrorKind::ModelChanged { change } => assert!(change.contains("blocks.2"), "{error}"),
         other => panic!("{other}"),
     }
     drop(plan);
     // A new plan knows the new model.
-    let (_, cache) = hooked.run_with_cache_mut("blocks.*", |m| m.forward(&token(2)))?;
+    let (_, cache) = hooked
+        .plan_mut()
+        .cache("blocks.*")?
+        .run(|m| m.forward(&token(2)))
+        .map(|run| (run.output, run.cache))?;
     assert_eq!(keys(&cache), ["blocks.0", "blocks.1", "blocks.2"]);
     Ok(())
 }
@@ -179,13 +194,13 @@ fn another_module_in_the_place_of_one_is_a_changed_model() -> Test {
 #[test]
 fn a_module_that_is_gone_is_a_changed_model() -> Test {
     let mut hooked = generates();
-    let mut plan = hooked.plan_mut().cache("blocks.0")?;
-    plan.run_mut(|m| {
+    let plan = hooked.plan_mut().cache("blocks.0")?;
+    plan.run(|m| {
         let output = m.forward(&token(0));
         m.blocks.pop();
         output
     })?;
-    let error = plan.run_mut(|m| m.forward(&token(1))).unwrap_err();
+    let error = plan.run(|m| m.forward(&token(1))).unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::ModelChanged { change } if change.contains("is gone")),
         "{error}"
@@ -199,7 +214,11 @@ fn changing_the_model_directly_makes_a_new_index() -> Test {
     assert_eq!(hooked.hook_dict().select("blocks.*")?.len(), 2);
     hooked.blocks.push(Stateful { layer: Times(3., Counter::default()), sum: None });
     assert_eq!(hooked.hook_dict().select("blocks.*")?.len(), 3);
-    let (_, cache) = hooked.run_with_cache_mut("blocks.*.layer", |m| m.forward(&token(0)))?;
+    let (_, cache) = hooked
+        .plan_mut()
+        .cache("blocks.*.layer")?
+        .run(|m| m.forward(&token(0)))
+        .map(|run| (run.output, run.cache))?;
     assert_eq!(keys(&cache), ["blocks.0.layer", "blocks.1.layer", "blocks.2.layer"]);
     let model = hooked.into_inner();
     assert_eq!(model.blocks.len(), 3);
@@ -209,9 +228,9 @@ fn changing_the_model_directly_makes_a_new_index() -> Test {
 #[test]
 fn a_patched_module_keeps_its_state() -> Test {
     let mut hooked = generates();
-    let mut plan = hooked.plan_mut().patch("blocks.0", &full(1., &[1, 1, 2]))?;
+    let plan = hooked.plan_mut().patch("blocks.0", &full(1., &[1, 1, 2]))?;
     for _ in 0..2 {
-        assert_eq!(plan.run_mut(|m| m.forward(&token(0)))?.skipped().count(), 0);
+        assert_eq!(plan.run(|m| m.forward(&token(0)))?.skipped().count(), 0);
     }
     drop(plan);
     assert!(hooked.blocks[0].sum.is_some());
@@ -222,9 +241,9 @@ fn a_patched_module_keeps_its_state() -> Test {
 #[test]
 fn inputs_of_models_that_change_themselves_can_be_replaced() -> Test {
     let mut hooked = generates();
-    let mut plan =
+    let plan =
         hooked.plan_mut().patch("blocks.1:in", &full(3., &[1, 1, 2]))?.cache(["blocks.1", "blocks.1:x"])?;
-    let run = plan.run_mut(|m| m.forward(&token(0)))?;
+    let run = plan.run(|m| m.forward(&token(0)))?;
     assert_eq!(numbers(&run.cache["blocks.1:x"]), [3., 3.]);
     assert_eq!(numbers(&run.cache["blocks.1"]), [6., 6.]);
     Ok(())

@@ -45,7 +45,7 @@ fn compare<M: AutoHook>(
         points.remove(random.below(points.len()));
     }
     let model = Hooked::new(make(DType::F64)?);
-    let report = check_gradients(&model, &run, &points)?;
+    let report = check_gradients(&model).points(&points)?.run(&run)?;
     assert!(report.passed(), "{name}: {report}");
     assert!(report.points().count() >= POINTS.min(points.len()) - 2, "{name}: {report}");
     let run = model.plan().cache_grad("")?.backward(|m| run(m)?.sum_all())?;

@@ -41,9 +41,9 @@ fn gradients_of_a_run_without_a_backward_pass() -> Test {
     let mut errors =
         vec![plan.run(|m| m.forward(&x)).unwrap_err(), plan.collect(|m| m.forward(&x)).unwrap_err()];
     drop(plan);
-    let mut plan = model.plan_mut().cache("up")?.hook_grad("up", |_, _| Ok(None))?;
-    errors.push(plan.run_mut(|m| m.forward(&x)).unwrap_err());
-    errors.push(plan.collect_mut(|m| m.forward(&x)).unwrap_err());
+    let plan = model.plan_mut().cache("up")?.hook_grad("up", |_, _| Ok(None))?;
+    errors.push(plan.run(|m| m.forward(&x)).unwrap_err());
+    errors.push(plan.collect(|m| m.forward(&x)).unwrap_err());
     for (error, name) in errors.iter().zip(["run", "collect", "run_mut", "collect_mut"]) {
         let ErrorKind::NeedsBackward { method, requests } = error.kind() else { panic!("{error}") };
         assert_eq!((method.as_str(), requests.len()), (name, 1));
@@ -65,12 +65,12 @@ fn a_point_that_the_loss_does_not_depend_on() -> Test {
 
     let plan = || model.plan().cache("blocks.0")?.cache_grad(["blocks.0", "blocks.1", "head"]);
     let of_block = |_: &Tensor, cache: &ActivationCache| loss_of(&cache["blocks.0"]);
-    let error = plan()?.backward_with(|m| m.forward(&ids()), of_block).unwrap_err();
+    let error = plan()?.differentiate(|m| m.forward(&ids()), of_block).unwrap_err();
     let ErrorKind::NoGradient { points, .. } = error.kind() else { panic!("{error}") };
     assert_eq!(*points, ["blocks.1", "head"]);
     assert!(error.to_string().contains(".allow_unfired()"), "{error}");
 
-    let run = plan()?.allow_unfired().backward_with(|m| m.forward(&ids()), of_block)?;
+    let run = plan()?.allow_unfired().differentiate(|m| m.forward(&ids()), of_block)?;
     assert_eq!(run.grads.keys().collect::<Vec<_>>(), ["blocks.0"]);
     Ok(())
 }
@@ -163,7 +163,7 @@ fn a_layer_that_no_gradient_can_pass() -> Test {
     assert_eq!(run.grads["hard"].dims(), [2, 32]);
     // And a loss that it plays no part in needs nothing of it.
     let plan = model.plan().cache(":x.1")?.cache_grad("first")?;
-    plan.backward_with(|m| m.forward(&x), |_, cache| cache[":x.1"].sqr()?.sum_all())?;
+    plan.differentiate(|m| m.forward(&x), |_, cache| cache[":x.1"].sqr()?.sum_all())?;
     Ok(())
 }
 

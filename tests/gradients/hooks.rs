@@ -233,16 +233,16 @@ fn hooks_that_stay_act_in_every_backward_pass_and_in_no_other_run() -> Test {
     let model = transformer();
     let plain = model.plan().cache_grad("wte")?.backward(loss)?;
     let hooks = model.manager();
-    let doubling = hooks.register_backward_hook("double", "blocks.1:in", |_, grad| Ok(Some((grad * 2.)?)))?;
+    let doubling = hooks.register("double", "blocks.1:in").hook_grad(|_, grad| Ok(Some((grad * 2.)?)))?;
     let seen = Arc::new(AtomicUsize::new(0));
     let count = seen.clone();
-    let looking = hooks.register_backward_call_hook("look", ["blocks.*", "head"], move |_, call| {
+    let looking = hooks.register("look", ["blocks.*", "head"]).hook_backward(move |_, call| {
         assert!(call.grad_outputs().iter().all(Option::is_some));
         count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     })?;
     // A point that this loss has no gradient at is no mistake of the plan's.
-    hooks.register_backward_hook("unused", "wte:in", |_, _| Ok(None))?;
+    hooks.register("unused", "wte:in").hook_grad(|_, _| Ok(None))?;
     let run = model.plan().cache_grad("wte")?.backward(loss)?;
     assert_eq!(bits(&run.grads["wte"]), bits(&(&plain.grads["wte"] * 2.)?));
     assert_eq!(seen.load(Ordering::Relaxed), 3);

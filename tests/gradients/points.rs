@@ -97,7 +97,7 @@ fn values_are_the_same_bit_for_bit_with_and_without_taps() -> Test {
 fn nothing_that_a_run_gives_is_tracked() -> Test {
     let model = transformer();
     let plan = model.plan().cache("**")?.cache_grad("**")?;
-    let run = plan.backward_with(|m| m.forward(&ids()), |out, _| loss_of(out))?;
+    let run = plan.differentiate(|m| m.forward(&ids()), |out, _| loss_of(out))?;
     let tensors = run.cache.iter().chain(run.grads.iter()).map(|(_, tensor)| tensor);
     assert!(tensors.chain([&run.output]).all(|tensor| !tensor.track_op()));
     // But for the loss, which refuses to be differentiated again: see `training`.
@@ -110,13 +110,13 @@ fn a_loss_may_be_computed_from_what_is_cached() -> Test {
     let model = transformer();
     let plan = model.plan().cache("blocks.0.attn:pattern")?.cache_grad(["blocks.0.attn:scores.0", "wte"])?;
     let run =
-        plan.backward_with(|m| m.forward(&ids()), |_, cache| loss_of(&cache["blocks.0.attn:pattern"]))?;
+        plan.differentiate(|m| m.forward(&ids()), |_, cache| loss_of(&cache["blocks.0.attn:pattern"]))?;
     assert_eq!(run.output.dims(), [2, 3, 5]);
     // The gradient of a softmax sums to nothing in each row.
     let sums = numbers(&run.grads["blocks.0.attn:scores.0"].sum(3)?);
     assert!(sums.iter().all(|sum| sum.abs() < 1e-12), "{sums:?}");
     // What comes later is not needed, and a loss of both adds up.
-    let both = plan.backward_with(
+    let both = plan.differentiate(
         |m| m.forward(&ids()),
         |out, cache| loss_of(out)? + loss_of(&cache["blocks.0.attn:pattern"])?,
     )?;
@@ -133,7 +133,7 @@ fn gradients_may_be_kept_in_another_dtype() -> Test {
     let model = Hooked::new(mlp(1, 4));
     let options = CacheOptions::new().dtype(candle_core::DType::F32);
     let run =
-        model.plan().cache_grad_with("up", options)?.backward(|m| loss_of(&m.forward(&wave(2, &[2, 4]))?))?;
+        model.plan().cache_grad(options.at("up"))?.backward(|m| loss_of(&m.forward(&wave(2, &[2, 4]))?))?;
     assert_eq!(run.grads["up"].dtype(), candle_core::DType::F32);
     Ok(())
 }

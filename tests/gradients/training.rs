@@ -61,7 +61,7 @@ fn every_number_that_a_run_gives_refuses_and_other_tensors_are_detached() -> Tes
         let (mean, largest) = (out.mean_all()?, out.abs()?.max_keepdim(0)?.max_keepdim(1)?);
         Ok::<_, candle_core::Error>(vec![out, mean, largest])
     };
-    let run = model.plan().backward_with(forward, |all, _| all[0].sqr()?.sum_all())?;
+    let run = model.plan().differentiate(forward, |all, _| all[0].sqr()?.sum_all())?;
     let [out, mean, largest] = &run.output[..] else { panic!("{:?}", run.output) };
     assert!(!out.track_op());
     assert!(refuses(mean) && refuses(largest) && refuses(&run.loss));
@@ -72,7 +72,7 @@ fn every_number_that_a_run_gives_refuses_and_other_tensors_are_detached() -> Tes
 #[test]
 fn models_with_mut_self_and_models_without_variables_refuse_too() -> Test {
     let mut model = Hooked::new(trainable()?.0);
-    let run = model.plan_mut().backward_mut(|m| loss_of(m))?;
+    let run = model.plan_mut().backward(|m| loss_of(m))?;
     assert!(refuses(&run.loss));
     let frozen = Hooked::new(crate::models::mlp(1, 4));
     let run = frozen.plan().cache_grad("up")?.backward(loss_of)?;

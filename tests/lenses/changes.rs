@@ -114,7 +114,7 @@ fn a_batch_can_be_its_own_donors() -> Test {
 fn ablations_can_stay_and_be_limited_to_steps() -> Test {
     let model = Hooked::new(model("base"));
     let hooks = model.manager();
-    hooks.register_forward_hook("off", "blocks.0.mlp", ablate::zero())?;
+    hooks.register("off", "blocks.0.mlp").hook(ablate::zero())?;
     let (_, cache) = model.run_with_cache("blocks.0.mlp", |m| m.forward(&batch()))?;
     assert!(numbers(&cache["blocks.0.mlp"]).iter().all(|number| *number == 0.));
     hooks.clear();

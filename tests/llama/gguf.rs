@@ -98,7 +98,7 @@ fn a_quantized_model_generates_and_can_be_looked_into() -> Test {
 #[test]
 fn a_quantized_model_passes_the_self_test() -> Test {
     let ids = Tensor::new(&[[1u32, 2, 3, 4]], &device())?;
-    hookpoint::check_auto_hook(&quantized(), |m| m.forward(&ids), true)?;
+    hookpoint::check_auto_hook(&hookpoint::Hooked::new(quantized())).strict().run(|m| m.forward(&ids))?;
     Ok(())
 }
 

@@ -404,7 +404,7 @@ fn a_run_with_a_backward_pass_computes_the_same_to_the_last_bit() {
     let (model, x) = (Hooked::new(layers(DType::F32)), randn(&[3, 4]).to_dtype(DType::F32).unwrap());
     let (plain, cache) = model.run_with_cache(["**", ":*"], |m| m.forward(&x)).unwrap();
     let plan = model.plan().cache(["**", ":*"]).unwrap().cache_grad(":x").unwrap();
-    let run = plan.backward_with(|m| m.forward(&x), |y, _| y.sqr()?.sum_all());
+    let run = plan.differentiate(|m| m.forward(&x), |y, _| y.sqr()?.sum_all());
     let run = run.unwrap();
     assert_eq!(flat(&run.output), flat(&plain));
     assert_eq!(run.cache.keys().collect::<Vec<_>>(), cache.keys().collect::<Vec<_>>());

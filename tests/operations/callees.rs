@@ -110,7 +110,7 @@ impl Calls {
 
 fn checked(what: &'static str, annotated: bool, x: &Tensor) -> hookpoint::Result<()> {
     let model = Hooked::new(Calls { annotated, what });
-    let report = hookpoint::check_gradients(&model, |m| m.forward(x)?.sqr(), ":x.1")?;
+    let report = hookpoint::check_gradients(&model).points(":x.1")?.run(|m| m.forward(x)?.sqr())?;
     assert!(report.passed(), "{what}: {report}");
     Ok(())
 }
@@ -191,7 +191,7 @@ fn what_only_looks_wrong_is_let_through() {
     for (what, f) in means {
         let model = Hooked::new(Pools(f));
         let x = distinct(&[1, 2, 4, 6]);
-        let report = hookpoint::check_gradients(&model, |m| m.forward(&x)?.sqr(), ":x.1");
+        let report = hookpoint::check_gradients(&model).points(":x.1").unwrap().run(|m| m.forward(&x)?.sqr());
         let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(report.passed(), "{what}: {report}");
     }

@@ -66,7 +66,7 @@ fn in_a_model_no_frozen_operand_is_part_of_the_graph() {
         mask: t(&[4]),
     });
     let x = t(&[2, 4]);
-    let run = model.plan().cache_grad(":x.1").unwrap().backward_with(
+    let run = model.plan().cache_grad(":x.1").unwrap().differentiate(
         |m| {
             let loss = m.forward(&x)?.sum_all()?;
             // What candle would keep: a gradient for the variable of the run, and for nothing else.
@@ -107,10 +107,10 @@ fn a_batch_norm_outside_of_training_is_a_scale_without_a_gradient_of_its_own() {
         head: Linear::new(t(&[2, 12]), None),
     });
     let x = t(&[2, 2, 3, 3]);
-    let report = hookpoint::check_gradients(&model, |m| m.forward(&x), ["**", "**:*"]).unwrap();
+    let report = hookpoint::check_gradients(&model).run(|m| m.forward(&x)).unwrap();
     assert!(report.passed() && report.points().count() >= 12, "{report}");
     let count = |plan: Plan<'_, Image>| {
-        let run = plan.backward_with(
+        let run = plan.differentiate(
             |m| {
                 let loss = m.forward(&x)?.sum_all()?;
                 Ok::<_, candle_core::Error>((loss.backward()?.get_ids().count(), loss))

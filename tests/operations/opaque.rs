@@ -188,20 +188,20 @@ fn a_cache_of_keys_and_values_hands_gradients_on() {
     let (k, v) = (t(&[1, 2, 3, 4]), t(&[1, 2, 3, 4]));
     let model = Cached { kv: KvCache::new(2, 16), concat: ConcatKvCache::new(2) };
     let mut model = Hooked::new(model);
-    let mut plan = model.plan_mut().cache_grad([":k.1", ":v.1"]).unwrap();
-    let run = plan.backward_mut(|m| m.forward(&k, &v)?.sum_all()).unwrap();
+    let plan = model.plan_mut().cache_grad([":k.1", ":v.1"]).unwrap();
+    let run = plan.backward(|m| m.forward(&k, &v)?.sum_all()).unwrap();
     close(&run.grads[":k.1"], &(&v + 2.).unwrap(), 1e-6);
     close(&run.grads[":v.1"], &((&v * 2.).unwrap() + &k).unwrap(), 1e-6);
     // What the caches hold from the run before is constant now; what is appended comes last.
-    let run = plan.backward_mut(|m| m.forward(&k, &v)?.narrow(2, 3, 3)?.sum_all()).unwrap();
+    let run = plan.backward(|m| m.forward(&k, &v)?.narrow(2, 3, 3)?.sum_all()).unwrap();
     close(&run.grads[":k.1"], &(&v + 2.).unwrap(), 1e-6);
     // Twice in one run: the first keys and values are part of the second result, too.
     drop(plan);
     model.kv.reset();
     model.concat.reset();
-    let mut plan = model.plan_mut().cache_grad([":k.1#0", ":v.1#0"]).unwrap();
+    let plan = model.plan_mut().cache_grad([":k.1#0", ":v.1#0"]).unwrap();
     let run = plan
-        .backward_mut(|m| {
+        .backward(|m| {
             m.forward(&k, &v)?;
             m.forward(&k, &v)?.sum_all()
         })
@@ -250,7 +250,7 @@ fn a_cache_that_goes_round_hands_gradients_on() {
             Tensor::stack(&losses, 0)?.sum_all()
         };
         let mut model = Hooked::new(Ring { cache: RotatingKvCache::new(2, 4) });
-        let run = model.plan_mut().cache_grad(":x").unwrap().backward_mut(|m| loss(&inputs, m)).unwrap();
+        let run = model.plan_mut().cache_grad(":x").unwrap().backward(|m| loss(&inputs, m)).unwrap();
         for (number, input) in inputs.iter().enumerate() {
             let grad = run.grads[&*format!(":x#{number}")].flatten_all().unwrap().to_vec1::<f64>().unwrap();
             for (element, grad) in grad.iter().enumerate() {
@@ -291,8 +291,8 @@ impl Transposed {
 fn what_is_not_contiguous_is_cached_too() {
     let x = t(&[1, 2, 3, 4]);
     let mut model = Hooked::new(Transposed { concat: ConcatKvCache::new(2) });
-    let mut plan = model.plan_mut().cache_grad([":v", ":k"]).unwrap();
-    let run = plan.backward_mut(|m| m.forward(&x)?.sum_all()).unwrap();
+    let plan = model.plan_mut().cache_grad([":v", ":k"]).unwrap();
+    let run = plan.backward(|m| m.forward(&x)?.sum_all()).unwrap();
     let v = x.reshape((1, 3, 2, 4)).unwrap().transpose(1, 2).unwrap();
     close(&run.grads[":k"], &v, 1e-6);
     close(&run.grads[":v"], &x.sqr().unwrap(), 1e-6);

@@ -225,14 +225,17 @@ fn into_inner_is_the_model_as_it_was() -> Test {
     Ok(())
 }
 
-// "check_auto_hook(AutoEncoder, input_kwargs, init_kwargs)"
+// "check_auto_hook(&Hooked::new(AutoEncoder)).options(init_kwargs).run(input_kwargs)"
 
 #[test]
 fn the_autoencoder_passes_the_check() -> Test {
-    let report = check_auto_hook(auto_encoder(), |m| m.forward(&x()), true)?;
+    let report = check_auto_hook(&Hooked::new(auto_encoder())).strict().run(|m| m.forward(&x()))?;
     assert!(report.passed());
     assert_eq!(report.checks().count(), 11);
-    assert_eq!(check_auto_hook(nested(), |m| m.forward(&x()), true)?.failures().count(), 0);
+    assert_eq!(
+        check_auto_hook(&Hooked::new(nested())).strict().run(|m| m.forward(&x()))?.failures().count(),
+        0
+    );
     Ok(())
 }
 
@@ -240,9 +243,9 @@ fn the_autoencoder_passes_the_check() -> Test {
 #[test]
 fn strict_decides_whether_a_failure_is_an_error() -> Test {
     let broken = |m: &AutoEncoder| m.forward(&x())?.zeros_like();
-    let report = check_auto_hook(auto_encoder(), broken, false)?;
+    let report = check_auto_hook(&Hooked::new(auto_encoder())).run(broken)?;
     assert!(report.failures().all(|(check, _)| check == Check::Effects));
-    let error = check_auto_hook(auto_encoder(), broken, true).unwrap_err();
+    let error = check_auto_hook(&Hooked::new(auto_encoder())).strict().run(broken).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::CheckFailed { .. }), "{error}");
     Ok(())
 }

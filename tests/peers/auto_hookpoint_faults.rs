@@ -156,7 +156,7 @@ fn outputs_that_are_no_tensors_fire_with_every_tensor_in_them() -> Test {
         let run = hooked.plan().patch(*point, &zeros(&[1, 1]))?.run(|m| m.forward(&x))?;
         assert_eq!(numbers(&run.output), [rest], "{point}");
     }
-    check_auto_hook(&hooked, |m| m.forward(&x), true)?;
+    check_auto_hook(&hooked).strict().run(|m| m.forward(&x))?;
     Ok(())
 }
 
@@ -179,7 +179,7 @@ impl HalfUsed {
 fn points_that_nothing_reaches_are_reported() -> Test {
     let model = HalfUsed { used: linear(1, 2, 2), unused: linear(2, 2, 2), spare: zeros(&[2]) };
     let x = wave(3, &[2, 2]);
-    let report = check_auto_hook(&model, |m| m.forward(&x), false)?;
+    let report = check_auto_hook(&Hooked::new(&model)).run(|m| m.forward(&x))?;
     let named: Vec<_> = report.failures().map(|(check, found)| (check, found.point())).collect();
     assert_eq!(named, [(Check::Reached, Some("unused")), (Check::Reached, Some("spare"))]);
 

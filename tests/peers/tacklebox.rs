@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::Linear;
 use hookpoint::prelude::*;
-use hookpoint::{ErrorKind, HookCategory, HookFilter, HookManager, NewHook};
+use hookpoint::{ErrorKind, HookCategory, HookFilter, HookManager};
 
 pub type Test = anyhow::Result<()>;
 
@@ -110,12 +110,12 @@ fn hooks_see_all_inputs_and_all_outputs() -> Test {
     let net = net();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (before, after) = (seen.clone(), seen.clone());
-    net.manager().register_forward_pre_call_hook("pre", "mix", move |ctx, call| {
+    net.manager().register("pre", "mix").hook_call_inputs(move |ctx, call| {
         assert_eq!((ctx.path(), ctx.call(), call.outputs.len()), ("mix", 0, 0));
         before.lock().unwrap().push(call.inputs.iter().map(numbers).collect::<Vec<_>>());
         Ok(None)
     })?;
-    net.manager().register_forward_call_hook("post", "mix", move |_, call| {
+    net.manager().register("post", "mix").hook_call(move |_, call| {
         assert_eq!(call.input_names, ["in", "in.1"]);
         assert_eq!(call.output_names, ["out", "out.1"]);
         after.lock().unwrap().push(call.inputs.iter().chain(call.outputs).map(numbers).collect());
@@ -132,7 +132,7 @@ fn an_optional_input_that_is_there_is_seen() -> Test {
     let net = net();
     let names = Log::default();
     let log = names.clone();
-    net.manager().register_forward_call_hook("names", "mix", move |_, call| {
+    net.manager().register("names", "mix").hook_call(move |_, call| {
         log.note(call.input_names.join(" "));
         Ok(None)
     })?;
@@ -146,7 +146,7 @@ fn an_optional_input_that_is_there_is_seen() -> Test {
 #[test]
 fn a_forward_hook_may_replace_some_of_the_outputs() -> Test {
     let net = net();
-    net.manager().register_forward_call_hook("set", "mix", |_, call| {
+    net.manager().register("set", "mix").hook_call(|_, call| {
         let mut outputs = call.outputs.to_vec();
         outputs[1] = (&outputs[1] + 10.)?;
         Ok(Some(outputs))
@@ -158,9 +158,9 @@ fn a_forward_hook_may_replace_some_of_the_outputs() -> Test {
 #[test]
 fn a_pre_hook_may_replace_some_of_the_inputs() -> Test {
     let net = net();
-    net.manager().register_forward_pre_call_hook("swap", "mix", |_, call| {
-        Ok(Some(vec![call.inputs[0].clone(), (&call.inputs[1] * 3.)?]))
-    })?;
+    net.manager()
+        .register("swap", "mix")
+        .hook_call_inputs(|_, call| Ok(Some(vec![call.inputs[0].clone(), (&call.inputs[1] * 3.)?])))?;
     let run = net.plan().cache(["mix:in", "mix:in.1"])?.run(|m| m.forward(&input()))?;
     // (x + 3x) + (x - 3x)
     assert_eq!(numbers(&run.output), [2., 4.]);
@@ -172,12 +172,12 @@ fn a_pre_hook_may_replace_some_of_the_inputs() -> Test {
 #[test]
 fn a_layer_of_candle_is_called_with_what_a_pre_hook_returns() -> Test {
     let net = net();
-    net.manager().register_forward_pre_call_hook("shift", "conv2", |_, call| {
-        Ok(Some(vec![(&call.inputs[0] + 1.)?]))
-    })?;
+    net.manager()
+        .register("shift", "conv2")
+        .hook_call_inputs(|_, call| Ok(Some(vec![(&call.inputs[0] + 1.)?])))?;
     let seen = Log::default();
     let log = seen.clone();
-    net.manager().register_forward_call_hook("see", "conv2", move |_, call| {
+    net.manager().register("see", "conv2").hook_call(move |_, call| {
         log.note(format!("{:?} {:?}", numbers(&call.inputs[0]), numbers(&call.outputs[0])));
         Ok(None)
     })?;
@@ -190,9 +190,9 @@ fn a_layer_of_candle_is_called_with_what_a_pre_hook_returns() -> Test {
 #[test]
 fn hooks_of_single_values_take_inputs_and_outputs_too() -> Test {
     let net = net();
-    net.manager().register_forward_hook("out", "conv1", double)?;
-    net.manager().register_forward_pre_hook("in", "conv2", double)?;
-    net.manager().register_forward_pre_hook("second", "mix:in.1", double)?;
+    net.manager().register("out", "conv1").hook(double)?;
+    net.manager().register("in", "conv2").hook_inputs(double)?;
+    net.manager().register("second", "mix:in.1").hook_inputs(double)?;
     assert_eq!(ids(net.manager()), ["out[conv1]", "in[conv2:in]", "second[mix:in.1]"]);
     // hidden 2x, out 4x, mixed as 2x and 8x: 10x - 6x
     assert_eq!(output(&net), [4., 8.]);
@@ -203,10 +203,9 @@ fn hooks_of_single_values_take_inputs_and_outputs_too() -> Test {
 fn replacements_chain_in_the_order_of_registration() -> Test {
     let net = net();
     let hooks = net.manager();
-    hooks.register_forward_hook("add", "conv1", |_, x| Ok(Some((x + 1.)?)))?;
-    hooks
-        .register_forward_call_hook("double", "conv1", |_, call| Ok(Some(vec![(&call.outputs[0] * 2.)?])))?;
-    hooks.register_forward_hook("add again", "conv1", |_, x| Ok(Some((x + 1.)?)))?;
+    hooks.register("add", "conv1").hook(|_, x| Ok(Some((x + 1.)?)))?;
+    hooks.register("double", "conv1").hook_call(|_, call| Ok(Some(vec![(&call.outputs[0] * 2.)?])))?;
+    hooks.register("add again", "conv1").hook(|_, x| Ok(Some((x + 1.)?)))?;
     let (_, cache) = net.run_with_cache("conv1", |m| m.forward(&input()))?;
     assert_eq!(numbers(&cache["conv1"]), [5., 7.]);
     Ok(())
@@ -219,11 +218,11 @@ fn pre_hooks_come_before_the_module_and_forward_hooks_after_it() -> Test {
     let net = net();
     let log = Log::default();
     let (a, b) = (log.clone(), log.clone());
-    net.manager().register_forward_hook("after", ["", "conv*"], move |ctx, _| {
+    net.manager().register("after", ["", "conv*"]).hook(move |ctx, _| {
         a.note(format!("after {}", ctx.path()));
         Ok(None)
     })?;
-    net.manager().register_forward_pre_hook("before", ["", "conv*"], move |ctx, _| {
+    net.manager().register("before", ["", "conv*"]).hook_inputs(move |ctx, _| {
         b.note(format!("before {}", ctx.path()));
         Ok(None)
     })?;
@@ -238,7 +237,7 @@ fn pre_hooks_come_before_the_module_and_forward_hooks_after_it() -> Test {
 #[test]
 fn one_hook_on_many_modules() -> Test {
     let net = net();
-    let group = net.manager().register_forward_hook("double", ["conv1", "conv2"], double)?;
+    let group = net.manager().register("double", ["conv1", "conv2"]).hook(double)?;
     assert_eq!(group.name(), "double");
     assert_eq!(group.ids().collect::<Vec<_>>(), ["double[conv1]", "double[conv2]"]);
     let paths: Vec<_> = (&group).into_iter().map(|handle| handle.path().to_string()).collect();
@@ -262,11 +261,11 @@ fn patterns_are_those_of_plans() -> Test {
             Ok(None)
         }
     };
-    hooks.register_forward_hook("each", "conv1[0, *]", see(&log))?;
-    hooks.register_forward_hook("value", ":hidden", see(&log))?;
-    hooks.register_forward_hook("parameter", "mix.scale", see(&log))?;
-    hooks.register_forward_hook("first call", "conv2#0[:, -1]", see(&log))?;
-    hooks.register_forward_hook("second call", "conv2#1", see(&log))?;
+    hooks.register("each", "conv1[0, *]").hook(see(&log))?;
+    hooks.register("value", ":hidden").hook(see(&log))?;
+    hooks.register("parameter", "mix.scale").hook(see(&log))?;
+    hooks.register("first call", "conv2#0[:, -1]").hook(see(&log))?;
+    hooks.register("second call", "conv2#1").hook(see(&log))?;
     output(&net);
     assert_eq!(log.take(), ["conv1[0, 0]", "conv1[0, 1]", ":hidden", "conv2[:, -1]", "mix.scale"]);
     let fired: Vec<usize> = hooks.list().iter().map(|hook| hook.fired).collect();
@@ -278,7 +277,7 @@ fn patterns_are_those_of_plans() -> Test {
 #[test]
 fn registered_hooks_act_in_every_kind_of_run() -> Test {
     let mut net = net();
-    let hook = net.manager().register_forward_hook("double", "conv1", double)?;
+    let hook = net.manager().register("double", "conv1").hook(double)?;
     let x = input();
     assert_eq!(numbers(&net.run(|m| m.forward(&x))?), [4., 8.]);
     assert_eq!(numbers(&net.plan().run(|m| m.forward(&x))?.output), [4., 8.]);
@@ -293,10 +292,16 @@ fn registered_hooks_act_in_every_kind_of_run() -> Test {
     assert_eq!(numbers(&cache["conv1"]), [3., 5.]);
     assert_eq!(numbers(&net.run_with_hooks([("conv1", own)], |m| m.forward(&x))?), [6., 10.]);
     assert_eq!(numbers(&net.scan(|m| m.forward(&x))?.output), [4., 8.]);
-    assert_eq!(numbers(&net.run_mut(|m| m.forward(&x))?), [4., 8.]);
-    assert_eq!(numbers(&net.plan_mut().run_mut(|m| m.forward(&x))?.output), [4., 8.]);
-    assert_eq!(numbers(&net.run_with_cache_mut("conv1", |m| m.forward(&x))?.1["conv1"]), [2., 4.]);
-    assert_eq!(numbers(&net.plan_mut().cache("conv1")?.collect_mut(|m| m.forward(&x))?["conv1"]), [2., 4.]);
+    assert_eq!(numbers(&net.plan_mut().run(|m| m.forward(&x))?.output), [4., 8.]);
+    assert_eq!(numbers(&net.plan_mut().run(|m| m.forward(&x))?.output), [4., 8.]);
+    assert_eq!(
+        numbers(
+            &net.plan_mut().cache("conv1")?.run(|m| m.forward(&x)).map(|run| (run.output, run.cache))?.1
+                ["conv1"]
+        ),
+        [2., 4.]
+    );
+    assert_eq!(numbers(&net.plan_mut().cache("conv1")?.collect(|m| m.forward(&x))?["conv1"]), [2., 4.]);
     assert_eq!(hook.handles()[0].fired()?, 11);
     // Not without a run.
     assert_eq!(numbers(&net.forward(&x)?), [2., 4.]);
@@ -310,7 +315,7 @@ fn a_plan_follows_what_is_registered_between_its_runs() -> Test {
     let at_conv1 =
         || -> hookpoint::Result<_> { Ok(numbers(&plan.run(|m| m.forward(&input()))?.cache["conv1"])) };
     assert_eq!(at_conv1()?, [1., 2.]);
-    let hook = net.manager().register_forward_hook("double", "conv1", double)?;
+    let hook = net.manager().register("double", "conv1").hook(double)?;
     assert_eq!(at_conv1()?, [2., 4.]);
     hook.deactivate()?;
     assert_eq!(at_conv1()?, [1., 2.]);
@@ -319,7 +324,7 @@ fn a_plan_follows_what_is_registered_between_its_runs() -> Test {
     hook.remove()?;
     assert_eq!(at_conv1()?, [1., 2.]);
     // What fired is told of the plan's own requests only.
-    net.manager().register_forward_hook("double", "conv1", double)?;
+    net.manager().register("double", "conv1").hook(double)?;
     let run = plan.run(|m| m.forward(&input()))?;
     assert_eq!(run.fired().collect::<Vec<_>>(), [(r#"cache("conv1")"#, 1)]);
     Ok(())
@@ -328,7 +333,7 @@ fn a_plan_follows_what_is_registered_between_its_runs() -> Test {
 #[test]
 fn a_patched_module_with_a_registered_hook_runs() -> Test {
     let net = net();
-    net.manager().register_forward_hook("see", "conv1", |_, _| Ok(None))?;
+    net.manager().register("see", "conv1").hook(|_, _| Ok(None))?;
     let run = net.plan().patch("conv1", &row(&[5., 6.]))?.run(|m| m.forward(&input()))?;
     assert_eq!(run.skipped().count(), 0);
     assert_eq!(numbers(&run.output), [10., 12.]);
@@ -342,7 +347,7 @@ fn a_patched_module_with_a_registered_hook_runs() -> Test {
 fn a_hook_can_be_registered_inactive() -> Test {
     let net = net();
     let hooks = net.manager();
-    let group = hooks.register_forward_hook(NewHook::inactive("double"), "conv1", double)?;
+    let group = hooks.register("double", "conv1").inactive().hook(double)?;
     assert!(!group.handles()[0].is_active()?);
     assert_eq!(output(&net), [2., 4.]);
     hooks.activate_all();
@@ -357,9 +362,9 @@ fn six() -> hookpoint::Result<Hooked<Net>> {
     let net = net();
     let hooks = net.manager();
     for name in ["a", "b"] {
-        hooks.register_forward_hook(NewHook::inactive(name), "conv*", |_, _| Ok(None))?;
+        hooks.register(name, "conv*").inactive().hook(|_, _| Ok(None))?;
     }
-    hooks.register_forward_pre_hook(NewHook::inactive("pre"), "conv*", |_, _| Ok(None))?;
+    hooks.register("pre", "conv*").inactive().hook_inputs(|_, _| Ok(None))?;
     Ok(net)
 }
 
@@ -421,7 +426,7 @@ fn filters_are_combined() -> Test {
 fn hooks_are_active_in_a_scope() -> Test {
     let net = net();
     let hooks = net.manager();
-    hooks.register_forward_hook(NewHook::inactive("double"), "conv1", double)?;
+    hooks.register("double", "conv1").inactive().hook(double)?;
     {
         let _all = hooks.activated(HookFilter::all())?;
         assert_eq!(output(&net), [4., 8.]);
@@ -451,11 +456,11 @@ fn scopes_deactivate_too_or_leave_only_some() -> Test {
 #[test]
 fn a_scope_does_not_borrow_the_model() -> Test {
     let mut net = net();
-    net.manager().register_forward_hook(NewHook::inactive("double"), "conv1", double)?;
+    net.manager().register("double", "conv1").inactive().hook(double)?;
     let scope = net.manager().activated(HookFilter::all())?;
-    assert_eq!(numbers(&net.run_mut(|m| m.forward(&input()))?), [4., 8.]);
+    assert_eq!(numbers(&net.plan_mut().run(|m| m.forward(&input()))?.output), [4., 8.]);
     scope.end();
-    assert_eq!(numbers(&net.run_mut(|m| m.forward(&input()))?), [2., 4.]);
+    assert_eq!(numbers(&net.plan_mut().run(|m| m.forward(&input()))?.output), [2., 4.]);
     Ok(())
 }
 
@@ -465,7 +470,7 @@ fn a_scope_does_not_borrow_the_model() -> Test {
 fn a_handle_switches_its_hook() -> Test {
     let net = net();
     let hooks = net.manager();
-    let group = hooks.register_forward_hook("double", ["conv1", "conv2"], double)?;
+    let group = hooks.register("double", ["conv1", "conv2"]).hook(double)?;
     let handle = hooks.hook("double")?.at("conv1")?.clone();
     assert_eq!((handle.id(), handle.hook_name(), handle.path()), ("double[conv1]", "double", "conv1"));
     handle.deactivate()?;
@@ -482,7 +487,7 @@ fn a_handle_switches_its_hook() -> Test {
 fn a_hook_can_be_put_on_more_modules_later() -> Test {
     let net = net();
     let hooks = net.manager();
-    hooks.register_forward_pre_hook("double", "conv1", double)?;
+    hooks.register("double", "conv1").hook_inputs(double)?;
     let more = hooks.extend("double", "conv2")?;
     assert_eq!(more.ids().collect::<Vec<_>>(), ["double[conv2:in]"]);
     assert_eq!(hooks.hook("double")?.handles().len(), 2);
@@ -512,14 +517,14 @@ fn names_that_clash_are_numbered() -> Test {
     let hooks = net.manager();
     let mut names = Vec::new();
     for _ in 0..3 {
-        names.push(hooks.register_forward_hook("see", "conv1", |_, _| Ok(None))?.name().to_string());
+        names.push(hooks.register("see", "conv1").hook(|_, _| Ok(None))?.name().to_string());
     }
-    names.push(hooks.register_forward_hook("see_1", "conv2", |_, _| Ok(None))?.name().to_string());
+    names.push(hooks.register("see_1", "conv2").hook(|_, _| Ok(None))?.name().to_string());
     assert_eq!(names, ["see", "see_1", "see_2", "see_1_1"]);
     assert_eq!(ids(hooks), ["see[conv1]", "see_1[conv1]", "see_2[conv1]", "see_1_1[conv2]"]);
     // A name that is free again is given out again.
     hooks.remove_hook("see_1")?;
-    assert_eq!(hooks.register_forward_hook("see", "conv1", |_, _| Ok(None))?.name(), "see_1");
+    assert_eq!(hooks.register("see", "conv1").hook(|_, _| Ok(None))?.name(), "see_1");
     Ok(())
 }
 
@@ -527,8 +532,8 @@ fn names_that_clash_are_numbered() -> Test {
 fn the_list_is_a_table() -> Test {
     let net = net();
     let hooks = net.manager();
-    hooks.register_forward_hook("double", ["conv1", ""], double)?;
-    hooks.register_forward_pre_call_hook(NewHook::inactive("all inputs"), "mix", |_, _| Ok(None))?;
+    hooks.register("double", ["conv1", ""]).hook(double)?;
+    hooks.register("all inputs", "mix").inactive().hook_call_inputs(|_, _| Ok(None))?;
     output(&net);
     let table = "\
 order  id               path    category          active  fired

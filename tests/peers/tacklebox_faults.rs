@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use candle_core::{Module, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::{Error, ErrorKind, HookCategory, HookFilter, HookList, NewHook};
+use hookpoint::{Error, ErrorKind, HookCategory, HookFilter, HookList};
 
 use super::tacklebox::{input, net, numbers, output, row, times, Net, Test};
 
@@ -17,8 +17,8 @@ fn double(_: &HookCtx<'_>, x: &Tensor) -> hookpoint::Result<Option<Tensor>> {
 /// One active and one inactive hook.
 fn two() -> hookpoint::Result<Hooked<Net>> {
     let net = net();
-    net.manager().register_forward_hook("on", "conv1", double)?;
-    net.manager().register_forward_hook(NewHook::inactive("off"), "conv2", double)?;
+    net.manager().register("on", "conv1").hook(double)?;
+    net.manager().register("off", "conv2").inactive().hook(double)?;
     Ok(net)
 }
 
@@ -79,7 +79,7 @@ fn what_is_registered_or_removed_in_a_scope_stays_so() -> Test {
     let hooks = net.manager();
     {
         let _scope = hooks.only(HookFilter::all().hook("off"))?;
-        hooks.register_forward_hook("new", "mix", |_, _| Ok(None))?;
+        hooks.register("new", "mix").hook(|_, _| Ok(None))?;
         hooks.remove_hook("off")?;
         assert_eq!(flags(&hooks.list()), [("on[conv1]".into(), false), ("new[mix]".into(), true)]);
     }
@@ -173,20 +173,19 @@ fn a_model_can_be_run_again_and_again() -> Test {
 fn a_registration_that_fails_registers_nothing() -> Test {
     let net = net();
     let hooks = net.manager();
-    let register =
-        |patterns: &[&str]| hooks.register_forward_hook("see", patterns, |_, _| Ok(None)).unwrap_err();
+    let register = |patterns: &[&str]| hooks.register("see", patterns).hook(|_, _| Ok(None)).unwrap_err();
     assert!(matches!(register(&["conv1", "conv9"]).kind(), ErrorKind::NoMatch { .. }));
     assert!(matches!(register(&["conv1", "conv1["]).kind(), ErrorKind::InvalidPattern { .. }));
     assert!(matches!(register(&["conv1", ":hiden"]).kind(), ErrorKind::NoMatch { .. }));
     let error = register(&["conv1", "conv*"]);
     assert!(matches!(error.kind(), ErrorKind::DuplicateHook { point, .. } if point == "conv1"), "{error}");
     assert!(register(&[]).to_string().contains("no patterns"));
-    assert!(hooks.register_forward_hook("", "conv1", |_, _| Ok(None)).is_err());
-    assert!(hooks.register_forward_pre_hook("pre", ":hidden", |_, _| Ok(None)).is_err());
-    assert!(hooks.register_forward_call_hook("call", "conv1[0]", |_, _| Ok(None)).is_err());
-    assert!(hooks.register_forward_call_hook("call", "mix.scale", |_, _| Ok(None)).is_err());
+    assert!(hooks.register("", "conv1").hook(|_, _| Ok(None)).is_err());
+    assert!(hooks.register("pre", ":hidden").hook_inputs(|_, _| Ok(None)).is_err());
+    assert!(hooks.register("call", "conv1[0]").hook_call(|_, _| Ok(None)).is_err());
+    assert!(hooks.register("call", "mix.scale").hook_call(|_, _| Ok(None)).is_err());
     assert!(hooks.is_empty());
-    assert_eq!(hooks.register_forward_hook("see", "conv1", |_, _| Ok(None))?.name(), "see");
+    assert_eq!(hooks.register("see", "conv1").hook(|_, _| Ok(None))?.name(), "see");
     assert!(hooks.extend("see", ["conv2", "conv1"]).is_err());
     assert!(hooks.extend("sea", "conv2").is_err());
     assert_eq!(hooks.len(), 1);
@@ -227,7 +226,7 @@ fn a_handle_of_a_removed_hook_says_so() -> Test {
     }
     assert!(group.activate().is_err() && group.remove().is_err());
     // One of the same id is another hook.
-    net.manager().register_forward_hook("on", "conv1", double)?;
+    net.manager().register("on", "conv1").hook(double)?;
     assert!(handle.activate().is_err());
     Ok(())
 }
@@ -235,7 +234,7 @@ fn a_handle_of_a_removed_hook_says_so() -> Test {
 #[test]
 fn a_group_with_a_removed_hook_is_not_switched_by_halves() -> Test {
     let net = net();
-    let group = net.manager().register_forward_hook("see", "conv*", |_, _| Ok(None))?;
+    let group = net.manager().register("see", "conv*").hook(|_, _| Ok(None))?;
     group.at("conv2")?.remove()?;
     assert!(group.deactivate().is_err());
     assert!(group.at("conv1")?.is_active()?);
@@ -263,7 +262,7 @@ fn into_inner_drops_the_hooks() -> Test {
     let owned = Arc::new(());
     let net = net();
     let captured = owned.clone();
-    let group = net.manager().register_forward_hook("owns", "conv1", move |_, _| {
+    let group = net.manager().register("owns", "conv1").hook(move |_, _| {
         let _ = &captured;
         Ok(None)
     })?;
@@ -280,7 +279,7 @@ fn a_removed_hook_is_dropped_also_when_its_handle_lives() -> Test {
     let owned = Arc::new(());
     let net = net();
     let captured = owned.clone();
-    let group = net.manager().register_forward_hook("owns", "*", move |_, _| {
+    let group = net.manager().register("owns", "*").hook(move |_, _| {
         let _ = &captured;
         Ok(None)
     })?;
@@ -297,12 +296,12 @@ fn what_a_hook_owns_may_use_the_manager_as_it_is_dropped() -> Test {
     struct Last(Arc<Hooked<Net>>);
     impl Drop for Last {
         fn drop(&mut self) {
-            let _ = self.0.manager().register_forward_hook("last words", "conv2", |_, _| Ok(None));
+            let _ = self.0.manager().register("last words", "conv2").hook(|_, _| Ok(None));
         }
     }
     let net = Arc::new(net());
     let last = Last(net.clone());
-    net.manager().register_forward_hook("owner", "conv1", move |_, _| {
+    net.manager().register("owner", "conv1").hook(move |_, _| {
         let _ = &last;
         Ok(None)
     })?;
@@ -317,11 +316,11 @@ fn what_a_hook_owns_may_use_the_manager_as_it_is_dropped() -> Test {
 fn a_hook_that_fails_or_panics_leaves_the_manager_usable() -> Test {
     let net = net();
     let hooks = net.manager();
-    let failing = hooks.register_forward_hook("fail", "conv1", |_, _| Err(Error::msg("enough")))?;
+    let failing = hooks.register("fail", "conv1").hook(|_, _| Err(Error::msg("enough")))?;
     let error = net.run(|m| m.forward(&input())).unwrap_err();
     assert_eq!(error.to_string(), "the hook at `conv1` failed: enough");
     failing.remove()?;
-    let panicking = hooks.register_forward_hook("panic", "conv1", |_, _| panic!("on purpose"))?;
+    let panicking = hooks.register("panic", "conv1").hook(|_, _| panic!("on purpose"))?;
     assert!(catch_unwind(AssertUnwindSafe(|| output(&net))).is_err());
     assert_eq!(panicking.handles()[0].fired()?, 1);
     panicking.deactivate()?;
@@ -359,7 +358,7 @@ fn a_hook_of_calls_that_never_fires_is_an_error_in_a_plan() -> Test {
     );
     assert!(run("**").is_ok());
     // A registered hook that is not reached is none: it stays, and may be reached later.
-    net.manager().register_forward_hook("second", "conv1#1", |_, _| Ok(None))?;
+    net.manager().register("second", "conv1#1").hook(|_, _| Ok(None))?;
     assert!(run("conv1#0").is_ok());
     assert_eq!(net.manager().unfired().len(), 1);
     Ok(())
@@ -371,13 +370,13 @@ fn a_hook_of_calls_that_never_fires_is_an_error_in_a_plan() -> Test {
 fn what_a_hook_changes_holds_from_the_next_run_on() -> Test {
     let net = Arc::new(net());
     let model = Arc::downgrade(&net);
-    net.manager().register_forward_hook("switch", "conv1", move |_, _| {
+    net.manager().register("switch", "conv1").hook(move |_, _| {
         let model = model.upgrade().unwrap();
         model.manager().hook("double")?.deactivate()?;
-        model.manager().register_forward_hook("late", "mix", |_, _| Ok(None))?;
+        model.manager().register("late", "mix").hook(|_, _| Ok(None))?;
         Ok(None)
     })?;
-    net.manager().register_forward_hook("double", "conv2", double)?;
+    net.manager().register("double", "conv2").hook(double)?;
     // hidden x, out 2x: 3x - x
     let run = net.plan().cache("conv2")?.run(|m| m.forward(&input()))?;
     assert_eq!(numbers(&run.cache["conv2"]), [2., 4.]);
@@ -395,13 +394,13 @@ fn a_hook_that_runs_the_model_is_not_called_in_that_run() -> Test {
     let hooks = net.manager();
     let inner = Arc::new(Mutex::new(Vec::new()));
     let seen = inner.clone();
-    hooks.register_forward_hook("inner", "mix", move |_, _| {
+    hooks.register("inner", "mix").hook(move |_, _| {
         let net = MODEL.get().unwrap();
         // The other hook acts in it.
         seen.lock().unwrap().push(numbers(&net.run(|m| m.forward(&input()))?));
         Ok(None)
     })?;
-    hooks.register_forward_hook("double", "conv1", double)?;
+    hooks.register("double", "conv1").hook(double)?;
     assert_eq!(output(net), [4., 8.]);
     assert_eq!(*inner.lock().unwrap(), [[4., 8.]]);
     assert_eq!(hooks.get("inner[mix]")?.fired()?, 1);
@@ -414,7 +413,7 @@ fn threads_register_switch_and_run_at_once() -> Test {
     let net = net();
     let called = Arc::new(AtomicUsize::new(0));
     let count = called.clone();
-    net.manager().register_forward_hook("count", "conv1", move |_, _| {
+    net.manager().register("count", "conv1").hook(move |_, _| {
         count.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     })?;
@@ -427,9 +426,9 @@ fn threads_register_switch_and_run_at_once() -> Test {
                 for _ in 0..runs {
                     let hooks = net.manager();
                     let group = hooks
-                        .register_forward_hook(NewHook::inactive(name.clone()), "conv2", |_, x| {
-                            Ok(Some(x.clone()))
-                        })
+                        .register(name.clone(), "conv2")
+                        .inactive()
+                        .hook(|_, x| Ok(Some(x.clone())))
                         .unwrap();
                     group.activate().unwrap();
                     // Whatever others do: identity hooks change nothing.
@@ -451,7 +450,7 @@ fn a_hooked_model_can_be_shared_by_threads() {
     let net = net();
     shared(&net);
     shared(net.manager());
-    let group = net.manager().register_forward_hook("see", "conv1", |_, _| Ok(None)).unwrap();
+    let group = net.manager().register("see", "conv1").hook(|_, _| Ok(None)).unwrap();
     shared(&group);
     shared(&net.manager().activated(HookFilter::all()).unwrap());
 }
@@ -461,7 +460,7 @@ fn a_hooked_model_can_be_shared_by_threads() {
 #[test]
 fn hooks_follow_a_model_that_is_changed() -> Test {
     let mut net = net();
-    net.manager().register_forward_hook("double", "conv1", double)?;
+    net.manager().register("double", "conv1").hook(double)?;
     net.conv1 = times(3.);
     assert_eq!(output(&net), [12., 24.]);
     Ok(())
@@ -484,7 +483,7 @@ fn a_module_that_is_gone_with_an_active_hook_is_an_error() -> Test {
     }
 
     let mut stack = Hooked::new(Stack(vec![times(1.), times(1.)]));
-    let hook = stack.manager().register_forward_hook("double", "0.*", double)?;
+    let hook = stack.manager().register("double", "0.*").hook(double)?;
     assert_eq!(numbers(&stack.run(|m| m.forward(&input()))?), [4., 8.]);
     stack.0.pop();
     let error = stack.run(|m| m.forward(&input())).unwrap_err();
@@ -514,13 +513,13 @@ fn a_hook_at_state_that_comes_and_goes_is_not_in_the_way() -> Test {
     }
 
     let mut adds = Hooked::new(Adds { state: None });
-    assert!(adds.manager().register_forward_hook("early", "state", double).is_err());
-    adds.run_mut(|m| m.forward(&input()))?;
-    adds.manager().register_forward_hook("double", "state", double)?;
-    assert_eq!(numbers(&adds.run_mut(|m| m.forward(&input()))?), [4., 8.]);
+    assert!(adds.manager().register("early", "state").hook(double).is_err());
+    adds.plan_mut().run(|m| m.forward(&input()))?.output;
+    adds.manager().register("double", "state").hook(double)?;
+    assert_eq!(numbers(&adds.plan_mut().run(|m| m.forward(&input()))?.output), [4., 8.]);
     adds.state = None;
-    assert_eq!(numbers(&adds.run_mut(|m| m.forward(&input()))?), [1., 2.]);
-    assert_eq!(numbers(&adds.run_mut(|m| m.forward(&input()))?), [4., 8.]);
+    assert_eq!(numbers(&adds.plan_mut().run(|m| m.forward(&input()))?.output), [1., 2.]);
+    assert_eq!(numbers(&adds.plan_mut().run(|m| m.forward(&input()))?.output), [4., 8.]);
     assert_eq!(adds.manager().get("double[state]")?.fired()?, 2);
     Ok(())
 }

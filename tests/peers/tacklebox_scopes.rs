@@ -3,7 +3,7 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use hookpoint::prelude::*;
-use hookpoint::{HookFilter, HookManager, HookScope, NewHook};
+use hookpoint::{HookFilter, HookManager, HookScope};
 use proptest::prelude::*;
 
 use super::tacklebox::{net, Net};
@@ -14,8 +14,9 @@ fn hooked() -> Hooked<Net> {
     let net = net();
     for (number, active) in [true, false, true, false].into_iter().enumerate() {
         let name = format!("h{number}");
-        let new = if active { NewHook::active(name) } else { NewHook::inactive(name) };
-        net.manager().register_forward_hook(new, "conv1", |_, _| Ok(None)).unwrap();
+        let new = net.manager().register(name, "conv1");
+        let new = if active { new } else { new.inactive() };
+        new.hook(|_, _| Ok(None)).unwrap();
     }
     net
 }

@@ -43,7 +43,7 @@ fn inputs_and_outputs_are_gathered_over_batches_of_any_size() -> Test {
 #[test]
 fn only_every_kth_step_is_taken() -> Test {
     let net = net();
-    let seen = net.manager().register_forward_hook("see", "conv1", |_, _| Ok(None))?;
+    let seen = net.manager().register("see", "conv1").hook(|_, _| Ok(None))?;
     let mut tracker = Tracker::new().record("conv1", Keep::All)?.reduce("conv1", Over::All)?.every(3)?;
     for step in 0..8 {
         let output = tracker.run(&net, |m| m.forward(&row(&[step as f32, 1.])))?;
@@ -167,7 +167,7 @@ fn other_dtypes_devices_and_parts_are_recorded_as_asked() -> Test {
     let net = net();
     let options = CacheOptions::new().dtype(DType::F16).device(&candle_core::Device::Cpu);
     let mut tracker = Tracker::new()
-        .record_with("conv1[:, 1]", Keep::All, options)?
+        .record(options.at("conv1[:, 1]"), Keep::All)?
         .record("conv2[0, *]", Keep::All)?
         .reduce("conv1[:, 0]", Over::All)?;
     tracker.run_all(&net, [row(&[1., 2.]), row(&[3., 4.])], |m, batch| m.forward(&batch))?;
@@ -184,7 +184,7 @@ fn models_that_change_as_they_run_are_tracked() -> Test {
     let mut net = net();
     let mut tracker = Tracker::new().record("conv1", Keep::All)?.every(2)?;
     for _ in 0..3 {
-        tracker.run_mut(&mut net, |m| m.forward(&input()))?;
+        tracker.run(&mut net, |m| m.forward(&input()))?;
     }
     assert_eq!(tracker.gather("conv1")?.dims(), [2, 2]);
     tracker.clear();
@@ -195,7 +195,7 @@ fn models_that_change_as_they_run_are_tracked() -> Test {
 #[test]
 fn what_hooks_make_of_a_value_is_what_is_tracked() -> Test {
     let net = net();
-    net.manager().register_forward_hook("double", "conv1", |_, x| Ok(Some((x * 2.)?)))?;
+    net.manager().register("double", "conv1").hook(|_, x| Ok(Some((x * 2.)?)))?;
     let mut tracker = Tracker::new().record("conv1", Keep::All)?.reduce("conv1", Over::All)?;
     tracker.run(&net, |m| m.forward(&input()))?;
     assert_eq!(numbers(&tracker.gather("conv1")?), [2., 4.]);

@@ -115,7 +115,7 @@ fn every_architecture_passes_the_self_test() -> Test {
     for case in CASES {
         let sae = Sae::from_dir(folder(case), DType::F32, &device())?;
         let x = tensors(folder(case).join("expected.safetensors"))["x"].clone();
-        let report = check_auto_hook(&sae, |m| m.forward(&x), true)?;
+        let report = check_auto_hook(&Hooked::new(&sae)).strict().run(|m| m.forward(&x))?;
         assert!(report.passed());
     }
     Ok(())

@@ -218,7 +218,7 @@ fn stored(number: u64) -> (tempfile::TempDir, Store) {
     let batches = (0..10).map(|batch| rows.narrow(0, batch * 50, 50).unwrap());
     let run = |rows: &Tensor| Ok(ActivationCache::from_iter([("x", rows.clone()), ("y", rows.neg()?)]));
     let mut recorder = Recorder::new("rows").shard_bytes(2 * 130 * WIDTH * 4);
-    let store = recorder.record_with(folder.path(), batches, run).unwrap();
+    let store = recorder.record_caches(folder.path(), batches, run).unwrap();
     assert!(store.manifest().shards.len() > 3);
     (folder, store)
 }

@@ -105,7 +105,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let tensor = Tensor::new(&[[1f32, 2.], [3., 4.]], &Device::Cpu).unwrap();
         let run = |_: &u32| Ok(ActivationCache::from_iter([("x", tensor.clone())]));
-        recorder().record_with(folder.path(), [1u32, 2], run).unwrap();
+        recorder().record_caches(folder.path(), [1u32, 2], run).unwrap();
         let path = folder.path().join("manifest.json");
         let mut text = fs::read(&path).unwrap();
         let place = place.index(text.len());

@@ -20,7 +20,7 @@ fn store() -> (TempDir, Store) {
     let numbers: Vec<u32> = (0..ROWS as u32).collect();
     let batches: Vec<Vec<u32>> = numbers.chunks(130).map(<[u32]>::to_vec).collect();
     let store =
-        Recorder::new("numbers").shard_bytes(110_000).record_with(folder.path(), batches, run).unwrap();
+        Recorder::new("numbers").shard_bytes(110_000).record_caches(folder.path(), batches, run).unwrap();
     assert!(store.manifest().shards.len() > 10);
     (folder, store)
 }

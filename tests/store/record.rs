@@ -115,10 +115,9 @@ impl Counter {
 fn models_with_state_can_be_recorded() -> Test {
     let folder = tempfile::tempdir()?;
     let mut model = Hooked::new(Counter { sum: 0. });
-    let mut plan = model.plan_mut().cache(":shifted")?;
+    let plan = model.plan_mut().cache(":shifted")?;
     let batches = (0..3).map(|_| Tensor::new(&[[0f32, 10.]], &Device::Cpu).unwrap());
-    let store =
-        Recorder::new("counter").record_mut(folder.path(), &mut plan, batches, |m, x| m.forward(x))?;
+    let store = Recorder::new("counter").record(folder.path(), &plan, batches, |m, x| m.forward(x))?;
     let rows = store.get(":shifted", 0..3, &Device::Cpu)?;
     assert_eq!(rows.to_vec2::<f32>()?, [[1., 11.], [2., 12.], [3., 13.]]);
     Ok(())
@@ -171,9 +170,9 @@ fn points_that_do_not_fit_together_are_refused() -> Test {
         let tensor = Tensor::new(&[[1e6f32, 2.]], &Device::Cpu)?;
         Ok(ActivationCache::from_iter([("x", tensor)]))
     };
-    let error = recorder().dtype(DType::F16).record_with(folder.path(), corpus(1), large).err().unwrap();
+    let error = recorder().dtype(DType::F16).record_caches(folder.path(), corpus(1), large).err().unwrap();
     assert_says(&error.to_string(), &["`x`", "1000000", "F16", "BF16"]);
-    let error = recorder().dtype(DType::U32).record_with(folder.path(), corpus(1), large).err().unwrap();
+    let error = recorder().dtype(DType::U32).record_caches(folder.path(), corpus(1), large).err().unwrap();
     assert_says(&error.to_string(), &["cannot hold u32"]);
     assert!(Store::open(folder.path()).is_err());
     Ok(())

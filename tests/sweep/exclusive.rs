@@ -60,8 +60,13 @@ fn expected(model: &mut Hooked<Remembering>, clean: &Tensor, x: &Tensor, name: &
         m.clear();
         m.forward(x)
     };
-    let cache = model.run_with_cache_mut("layers.*:hidden", |m| fresh(m, clean))?.1;
-    let output = model.plan_mut().patch(name, &cache[name])?.run_mut(|m| fresh(m, x))?.output;
+    let cache = model
+        .plan_mut()
+        .cache("layers.*:hidden")?
+        .run(|m| fresh(m, clean))
+        .map(|run| (run.output, run.cache))?
+        .1;
+    let output = model.plan_mut().patch(name, &cache[name])?.run(|m| fresh(m, x))?.output;
     Ok(total(&output)?)
 }
 
@@ -102,10 +107,13 @@ fn state_that_is_left_behind_is_found_and_can_be_put_back() -> Test {
         "{error}"
     );
 
-    model.run_mut(|m| {
-        m.clear();
-        Ok::<_, candle_core::Error>(())
-    })?;
+    model
+        .plan_mut()
+        .run(|m| {
+            m.clear();
+            Ok::<_, candle_core::Error>(())
+        })?
+        .output;
     let sweep = Sweep::over_mut(&mut model, "layers.*:hidden[:, *]")?.restoring().verify(4);
     let found = sweep.patch_mut(&clean, &x, run, total)?;
     assert!(model.layers.iter().all(|layer| layer.seen.is_none()));
@@ -116,10 +124,13 @@ fn state_that_is_left_behind_is_found_and_can_be_put_back() -> Test {
 
     // State that is there when the sweep begins is part of every run, and is there again in the end.
     let seen = wave(8, &[2, 1, 4]);
-    model.run_mut(|m| {
-        m.layers[1].seen = Some(seen.clone());
-        Ok::<_, candle_core::Error>(())
-    })?;
+    model
+        .plan_mut()
+        .run(|m| {
+            m.layers[1].seen = Some(seen.clone());
+            Ok::<_, candle_core::Error>(())
+        })?
+        .output;
     let sweep = Sweep::over_mut(&mut model, "layers.*:hidden[:, *]")?.restoring();
     // It has the rows of one input.
     let error = sweep.edit_mut(ablate::zero(), &x, run, total).unwrap_err().to_string();
@@ -128,7 +139,7 @@ fn state_that_is_left_behind_is_found_and_can_be_put_back() -> Test {
     let found = sweep.edit_mut(ablate::zero(), &x, run, total)?;
     assert!(found.is_complete());
     assert_eq!(bits(model.layers[1].seen.as_ref().unwrap()), bits(&seen));
-    let again = model.run_mut(|m| m.forward(&x))?;
+    let again = model.plan_mut().run(|m| m.forward(&x))?.output;
     assert_eq!(found.baseline, total(&again)?);
     Ok(())
 }

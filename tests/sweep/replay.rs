@@ -128,12 +128,12 @@ fn a_module_with_a_cell_runs() -> Test {
 #[test]
 fn methods_that_take_something_mutably_run() -> Test {
     let (mut model, x) = (counting(), wave(0, &[2, 3, 4]));
-    let (output, recording): (_, Recording) = model.record_mut(|m| m.forward(&x))?;
-    assert_eq!(bits(&output), bits(&model.run_mut(|m| m.forward(&x))?));
-    let plain = model.plan_mut().hook("head", ablate::scale(2.))?.run_mut(|m| m.forward(&x))?;
-    let mut plan = model.plan_mut().hook("head", ablate::scale(2.))?.replay(&recording)?;
+    let (output, recording): (_, Recording) = model.plan_mut().record(|m| m.forward(&x))?;
+    assert_eq!(bits(&output), bits(&model.plan_mut().run(|m| m.forward(&x))?.output));
+    let plain = model.plan_mut().hook("head", ablate::scale(2.))?.run(|m| m.forward(&x))?;
+    let plan = model.plan_mut().hook("head", ablate::scale(2.))?.replay(&recording)?;
     for _ in 0..2 {
-        let run = plan.run_mut(|m| m.forward(&x))?;
+        let run = plan.run(|m| m.forward(&x))?;
         assert_eq!(bits(&run.output), bits(&plain.output));
         assert_eq!(run.replayed().collect::<Vec<_>>(), ["counts.linear", "counts.linear", "layer", "head"]);
     }

@@ -33,7 +33,7 @@ where
     let points = points.into_patterns()?;
     let clean = Clean::of(model, clean, &metric, &points)?;
     let plan = model.plan().cache(&points)?.cache_grad(&points)?;
-    let run = plan.backward_with(corrupted, |output, _| metric(output))?;
+    let run = plan.differentiate(corrupted, |output, _| metric(output))?;
     let difference = clean.minus(&run.cache, &run.grads)?;
     let tensors = run.grads.combine(&difference, |grad, difference| grad.mul(difference))?;
     Attribution::new(tensors, number(&run.loss)?, Some(clean.metric))
@@ -65,7 +65,7 @@ where
 {
     let points = points.into_patterns()?;
     let plan = model.plan().cache(&points)?.cache_grad(&points)?;
-    let run = plan.backward_with(run, |output, _| metric(output))?;
+    let run = plan.differentiate(run, |output, _| metric(output))?;
     let tensors = run.grads.combine(&run.cache, |grad, value| grad.mul(value))?;
     Attribution::new(tensors, number(&run.loss)?, None)
 }

@@ -52,7 +52,7 @@ where
     let clean = Clean::of(model, clean, &metric, &points)?;
     // One run that finds out which of the points are floats, and where they start from.
     let plan = model.plan().cache(&points)?.cache_grad(&points)?;
-    let start = plan.backward_with(&corrupted, |output, _| metric(output))?;
+    let start = plan.differentiate(&corrupted, |output, _| metric(output))?;
     let difference = clean.minus(&start.cache, &start.grads)?;
     let mut tensors = ActivationCache::new();
     for point in start.grads.keys() {
@@ -67,7 +67,7 @@ where
             for (name, tensor) in here.named_calls() {
                 plan = plan.patch(name.as_str(), tensor)?;
             }
-            let run = plan.cache_grad(point)?.backward_with(&corrupted, |output, _| metric(output))?;
+            let run = plan.cache_grad(point)?.differentiate(&corrupted, |output, _| metric(output))?;
             total = Some(match total {
                 Some(total) => (&total + &run.grads)?,
                 None => run.grads,

@@ -11,7 +11,7 @@ use super::subject::{Ask, Driver};
 use super::CheckOptions;
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
-use crate::hooked::Scan;
+use crate::plan::Scan;
 use crate::run::HookCtx;
 use crate::select::no_match;
 use crate::tree::{short_type, HookDict, HookEntry, Kind};

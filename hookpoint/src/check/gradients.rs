@@ -1,15 +1,14 @@
 //! Gradients against finite differences.
 
-use std::borrow::{Borrow, BorrowMut};
 use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::{Subject, SubjectMut};
+use crate::access::{Access, Again, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::{Access, Hooked};
 use crate::pattern::Pattern;
 use crate::plan::{BoxedError, Plan};
 use crate::run::{HookCtx, Mode};
@@ -17,7 +16,7 @@ use crate::select::{no_match, IntoPatterns};
 use crate::tree::{AutoHook, HookDict};
 use crate::value::{HookValue, Place};
 
-/// Compares the gradients at the selected points of a model with finite differences.
+/// Compares the gradients at the points of a model with finite differences.
 ///
 /// What the closure returns is made one number, in which every element of every output plays a part. At each
 /// point that a run reaches and whose value is a float, the gradient along a random direction is compared
@@ -26,72 +25,74 @@ use crate::value::{HookValue, Place};
 /// in `f64` the differences are exact enough to show any mistake. Candle's fused norms know no `f64`, so that
 /// models with them cannot be run in it; here, as in all runs with a backward pass, they can.
 ///
+/// `model` is `&Hooked<M>`, or `&mut Hooked<M>` where forward takes `&mut self`; the closure should then begin with
+/// clearing the state that the model keeps from run to run.
+///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// let report = hookpoint::check_gradients(&model, |m| m.forward(&x), ["**", ":*"])?;
+/// let report = hookpoint::check_gradients(&model).run(|m| m.forward(&x))?;
 /// assert!(report.passed(), "{report}");
-/// assert_eq!(report.points().count(), 5); // `up`, `down`, the root, `:x` and `:hidden`
+/// assert_eq!(report.points().count(), 7); // `up`, `down`, the root, `:x`, `:hidden`, `up:in` and `down:in`
+///
+/// let report = hookpoint::check_gradients(&model).points("up")?.run(|m| m.forward(&x))?;
+/// assert_eq!(report.points().count(), 1);
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
-pub fn check_gradients<S, T, E, F>(model: S, f: F, points: impl IntoPatterns) -> Result<GradientReport>
-where
-    S: Subject,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: Fn(&S::Model) -> std::result::Result<T, E>,
-{
-    let held = model.into_held();
-    let hooked: &Hooked<S::Model> = held.borrow();
-    let loss = |model: &S::Model| loss(f(model));
-    compare(&points.into_patterns()?, &mut |ask| {
-        Ok(match ask {
-            Ask::Scan => {
-                let scan = hooked.scan_as(Mode::Rehearse, |model| sized(f(model)))?;
-                let (loss, size) = scan.output;
-                Answer { loss, size, dict: Some(scan.dict), ..Answer::default() }
-            }
-            Ask::Gradients(names) => {
-                let run = wanting(hooked.plan(), names)?.backward(loss)?;
-                Answer { loss: number(&run.loss)?, cache: run.cache, grads: run.grads, ..Answer::default() }
-            }
-            Ask::Moved(name, by) => {
-                let run = moving(hooked.plan(), name, by)?.forward_alone(loss)?;
-                Answer { loss: number(&run.output)?, ..Answer::default() }
-            }
-        })
-    })
+pub fn check_gradients<M: AutoHook, H: Access<M>>(model: H) -> GradientCheck<M, H> {
+    GradientCheck { model, points: None, of: PhantomData }
 }
 
-/// As [`check_gradients`], for models whose forward takes `&mut self`. The closure should begin with clearing
-/// the state that the model keeps from run to run.
-pub fn check_gradients_mut<S, T, E, F>(model: S, f: F, points: impl IntoPatterns) -> Result<GradientReport>
-where
-    S: SubjectMut,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: Fn(&mut S::Model) -> std::result::Result<T, E>,
-{
-    let mut held = model.into_held();
-    let hooked: &mut Hooked<S::Model> = held.borrow_mut();
-    let loss = |model: &mut S::Model| loss(f(model));
-    compare(&points.into_patterns()?, &mut |ask| {
-        Ok(match ask {
-            Ask::Scan => {
-                let scan = hooked.scan_as_mut(Mode::Rehearse, |model| sized(f(model)))?;
-                let (loss, size) = scan.output;
-                Answer { loss, size, dict: Some(scan.dict), ..Answer::default() }
-            }
-            Ask::Gradients(names) => {
-                let run = wanting(hooked.plan_mut(), names)?.backward_mut(loss)?;
-                Answer { loss: number(&run.loss)?, cache: run.cache, grads: run.grads, ..Answer::default() }
-            }
-            Ask::Moved(name, by) => {
-                let run = moving(hooked.plan_mut(), name, by)?.forward_alone_mut(loss)?;
-                Answer { loss: number(&run.output)?, ..Answer::default() }
-            }
+/// A check of gradients that is to be made: see [`check_gradients`].
+#[must_use = "nothing is checked before `run`"]
+pub struct GradientCheck<M, H> {
+    model: H,
+    points: Option<Vec<Pattern>>,
+    of: PhantomData<fn() -> M>,
+}
+
+impl<M: AutoHook, H: Access<M>> GradientCheck<M, H> {
+    /// Only the points that these patterns select, instead of all.
+    pub fn points(mut self, patterns: impl IntoPatterns) -> Result<Self> {
+        self.points.get_or_insert_default().extend(patterns.into_patterns()?);
+        Ok(self)
+    }
+
+    /// Makes the check. `f` runs the model, always with the same input.
+    pub fn run<T, E, F>(mut self, mut f: F) -> Result<GradientReport>
+    where
+        T: HookValue,
+        E: Into<BoxedError>,
+        F: for<'m> FnMut(Lent<'m, M, H>) -> std::result::Result<T, E>,
+    {
+        let points = match self.points.take() {
+            Some(points) => points,
+            None => ["**", "**:*"].into_patterns()?,
+        };
+        compare(&points, &mut |ask| {
+            let plan = Plan::of(Again(&mut self.model));
+            Ok(match ask {
+                Ask::Scan => {
+                    let scan = plan.scan_as(Mode::Rehearse, |model| sized(f(model)))?;
+                    let (loss, size) = scan.output;
+                    Answer { loss, size, dict: Some(scan.dict), ..Answer::default() }
+                }
+                Ask::Gradients(names) => {
+                    let run = wanting(plan, names)?.backward(|model| loss(f(model)))?;
+                    Answer {
+                        loss: number(&run.loss)?,
+                        cache: run.cache,
+                        grads: run.grads,
+                        ..Answer::default()
+                    }
+                }
+                Ask::Moved(name, by) => {
+                    let run = moving(plan, name, by)?.run_as(Mode::Differentiate, |model| loss(f(model)))?;
+                    Answer { loss: number(&run.output)?, ..Answer::default() }
+                }
+            })
         })
-    })
+    }
 }
 
 /// What [`check_gradients`] has found.

@@ -13,34 +13,31 @@ mod points;
 mod report;
 mod subject;
 
-pub use gradients::{check_gradients, check_gradients_mut, GradientReport};
+pub use gradients::{check_gradients, GradientCheck, GradientReport};
 pub use report::{Check, CheckReport, Checked, Finding, Outcome};
-pub use subject::{Subject, SubjectMut};
 
+use std::marker::PhantomData;
+
+use crate::access::{Access, Again, Lent};
 use crate::error::{ErrorKind, Result};
 use crate::pattern::Pattern;
 use crate::plan::BoxedError;
 use crate::select::IntoPatterns;
+use crate::tree::AutoHook;
 use crate::value::HookValue;
-use subject::{Exclusive, Shared};
+use subject::Subject;
 
 /// Checks that the points of a model work, on one input, and that hooks leave alone what they should.
 ///
-/// `model` is a model, a reference to one, or a reference to a [`Hooked`](crate::Hooked). `f` runs it, as in
-/// [`Plan::run`](crate::Plan::run), always with the same input, and returns everything that can be seen of the
-/// result: a tensor, or any [`HookValue`]. The check runs it a few dozen times and once or twice for each
-/// point, so a small input is best.
-///
-/// All failures are collected. With `strict` they are an error of kind
-/// [`CheckFailed`](ErrorKind::CheckFailed); without, the report is returned, whatever it says. What is checked
-/// is listed at [`Check`].
+/// `model` is `&Hooked<M>`, or `&mut Hooked<M>` where forward takes `&mut self`. What is checked is said by the methods of
+/// what this returns; [`run`](SelfCheck::run) makes the check.
 ///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// use hookpoint::{check_auto_hook, Check};
 ///
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// let report = check_auto_hook(&model, |m| m.forward(&x), true)?;
+/// let report = check_auto_hook(&model).strict().gradients().run(|m| m.forward(&x))?;
 /// assert!(report.passed());
 ///
 /// // A layer that is called, but whose result is thrown away.
@@ -56,41 +53,16 @@ use subject::{Exclusive, Shared};
 /// }
 ///
 /// let Mlp { up, down } = model.into_inner();
-/// let wasteful = Wasteful { up, lost: down };
-/// let report = check_auto_hook(&wasteful, |m| m.forward(&x), false)?;
+/// let wasteful = Hooked::new(Wasteful { up, lost: down });
+/// let report = check_auto_hook(&wasteful).run(|m| m.forward(&x))?;
 /// let failed: Vec<_> = report.failures().map(|(check, finding)| (check, finding.point())).collect();
 /// assert_eq!(failed, [(Check::Effects, Some("lost")), (Check::Effects, Some("lost:in"))]);
 /// println!("{report}");
 ///
-/// let error = check_auto_hook(&wasteful, |m| m.forward(&x), true).unwrap_err();
+/// let error = check_auto_hook(&wasteful).strict().run(|m| m.forward(&x)).unwrap_err();
 /// assert!(error.to_string().contains("`lost`"));
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
-pub fn check_auto_hook<S, T, E, F>(model: S, f: F, strict: bool) -> Result<CheckReport>
-where
-    S: Subject,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: Fn(&S::Model) -> std::result::Result<T, E>,
-{
-    check_auto_hook_with(model, f, &CheckOptions::new().strict(strict))
-}
-
-/// As [`check_auto_hook`], with [options](CheckOptions).
-pub fn check_auto_hook_with<S, T, E, F>(model: S, f: F, options: &CheckOptions) -> Result<CheckReport>
-where
-    S: Subject,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: Fn(&S::Model) -> std::result::Result<T, E>,
-{
-    let held = model.into_held();
-    let report = examine::examine(&mut Shared::new(std::borrow::Borrow::borrow(&held), f), options)?;
-    report.judged(options)
-}
-
-/// As [`check_auto_hook`], for models whose forward takes `&mut self`. `model` is a model, or a `&mut` of
-/// a model or of a [`Hooked`](crate::Hooked).
 ///
 /// A model that keeps state from run to run, such as a KV cache, gives another output when it is run
 /// again. The closure should begin with clearing that state:
@@ -98,7 +70,7 @@ where
 /// ```
 /// use candle_core::{Device, Result, Tensor};
 /// use hookpoint::prelude::*;
-/// use hookpoint::{check_auto_hook_mut, Check};
+/// use hookpoint::{check_auto_hook, Check};
 ///
 /// #[derive(AutoHook)]
 /// struct Counter { seen: Option<Tensor> }
@@ -115,47 +87,91 @@ where
 ///     }
 /// }
 ///
-/// let mut model = Counter { seen: None };
+/// let mut model = Hooked::new(Counter { seen: None });
 /// let x = Tensor::new(&[1f32, 2.], &Device::Cpu)?;
-/// let report = check_auto_hook_mut(&mut model, |m| m.forward(&x), false)?;
+/// let report = check_auto_hook(&mut model).run(|m| m.forward(&x))?;
 /// assert_eq!(report.failures().map(|(check, _)| check).collect::<Vec<_>>(), [Check::Repeats]);
 ///
-/// let clean = |m: &mut &mut Counter| {
+/// let report = check_auto_hook(&mut model).strict().run(|m| {
 ///     m.seen = None;
 ///     m.forward(&x)
-/// };
-/// assert!(check_auto_hook_mut(&mut model, clean, true)?.passed());
+/// })?;
+/// assert!(report.passed());
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
-pub fn check_auto_hook_mut<S, T, E, F>(model: S, f: F, strict: bool) -> Result<CheckReport>
-where
-    S: SubjectMut,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: FnMut(&mut S::Model) -> std::result::Result<T, E>,
-{
-    check_auto_hook_mut_with(model, f, &CheckOptions::new().strict(strict))
+pub fn check_auto_hook<M: AutoHook, H: Access<M>>(model: H) -> SelfCheck<M, H> {
+    SelfCheck { model, options: CheckOptions::new(), of: PhantomData }
 }
 
-/// As [`check_auto_hook_mut`], with [options](CheckOptions).
-pub fn check_auto_hook_mut_with<S, T, E, F>(model: S, f: F, options: &CheckOptions) -> Result<CheckReport>
-where
-    S: SubjectMut,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: FnMut(&mut S::Model) -> std::result::Result<T, E>,
-{
-    let mut held = model.into_held();
-    let mut driver = Exclusive::new(std::borrow::BorrowMut::borrow_mut(&mut held), f);
-    let report = examine::examine(&mut driver, options)?;
-    report.judged(options)
+/// A check that is to be made: see [`check_auto_hook`].
+#[must_use = "nothing is checked before `run`"]
+pub struct SelfCheck<M, H> {
+    model: H,
+    options: CheckOptions,
+    of: PhantomData<fn() -> M>,
 }
 
-/// What a check is to be lenient about.
+impl<M: AutoHook, H: Access<M>> SelfCheck<M, H> {
+    /// Makes failures an error of kind [`CheckFailed`](ErrorKind::CheckFailed), which has the report.
+    pub fn strict(self) -> Self {
+        let options = self.options.strict();
+        Self { options, ..self }
+    }
+
+    /// Compares the gradients at all points with finite differences, too: see [`check_gradients`].
+    pub fn gradients(self) -> Self {
+        let options = self.options.gradients();
+        Self { options, ..self }
+    }
+
+    /// These points need not fire, and changes of them need not show. The report lists them. A pattern that
+    /// selects nothing is an error.
+    pub fn except(self, patterns: impl IntoPatterns) -> Result<Self> {
+        let options = self.options.except(patterns)?;
+        Ok(Self { options, ..self })
+    }
+
+    /// Checks that run the model once for each point stop after so many points; without this, after 1000.
+    /// The report says which points are left out.
+    pub fn at_most(self, points: usize) -> Self {
+        let options = self.options.at_most(points);
+        Self { options, ..self }
+    }
+
+    /// Everything that is said in options made elsewhere.
+    pub fn options(self, options: &CheckOptions) -> Self {
+        Self { options: options.clone(), ..self }
+    }
+
+    /// Makes the check. `f` runs the model, as in [`Plan::run`](crate::Plan::run), always with the same input, and returns
+    /// everything that can be seen of the result: a tensor, or any [`HookValue`]. It is called a few dozen times and
+    /// once or twice for each point, so a small input is best.
+    ///
+    /// All failures are collected. A check that is [`strict`](Self::strict) makes them an error; otherwise the report is
+    /// returned, whatever it says. What is checked is listed at [`Check`].
+    pub fn run<T, E, F>(mut self, mut f: F) -> Result<CheckReport>
+    where
+        T: HookValue,
+        E: Into<BoxedError>,
+        F: for<'m> FnMut(Lent<'m, M, H>) -> std::result::Result<T, E>,
+    {
+        let mut report = examine::examine(&mut Subject::new(&mut self.model, &mut f), &self.options)?;
+        if self.options.gradients {
+            let checked = check_gradients(Again(&mut self.model)).run(&mut f);
+            report.add_gradients(checked);
+        }
+        match self.options.strict && !report.passed() {
+            true => Err(ErrorKind::CheckFailed { report: Box::new(report) }.into()),
+            false => Ok(report),
+        }
+    }
+}
+
+/// What a check looks at, and what it is to be lenient about: the settings of a [`SelfCheck`] as a value of their own.
 ///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
-/// use hookpoint::{check_auto_hook_with, CheckOptions};
+/// use hookpoint::{check_auto_hook, CheckOptions};
 ///
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// #[derive(AutoHook)]
@@ -169,11 +185,12 @@ where
 /// }
 ///
 /// let Mlp { up, down } = model.into_inner();
-/// let half = Half { up, spare: down };
-/// let strict = CheckOptions::new().strict(true);
-/// assert!(check_auto_hook_with(&half, |m| m.forward(&x), &strict).is_err());
+/// let half = Hooked::new(Half { up, spare: down });
+/// let strict = CheckOptions::new().strict();
+/// assert!(check_auto_hook(&half).options(&strict).run(|m| m.forward(&x)).is_err());
 ///
-/// let report = check_auto_hook_with(&half, |m| m.forward(&x), &strict.except("spare")?)?;
+/// let lenient = strict.except("spare")?;
+/// let report = check_auto_hook(&half).options(&lenient).run(|m| m.forward(&x))?;
 /// assert!(report.passed());
 /// // What was left out is said.
 /// assert!(report.notes().any(|(_, note)| note.point() == Some("spare")));
@@ -182,13 +199,14 @@ where
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
     strict: bool,
+    gradients: bool,
     except: Vec<Pattern>,
     at_most: usize,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { strict: false, except: Vec::new(), at_most: 1000 }
+        Self { strict: false, gradients: false, except: Vec::new(), at_most: 1000 }
     }
 }
 
@@ -198,10 +216,14 @@ impl CheckOptions {
         Self::default()
     }
 
-    /// Are failures an error?
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.strict = strict;
-        self
+    /// Makes failures an error.
+    pub fn strict(self) -> Self {
+        Self { strict: true, ..self }
+    }
+
+    /// Compares gradients with finite differences, too.
+    pub fn gradients(self) -> Self {
+        Self { gradients: true, ..self }
     }
 
     /// These points need not fire, and changes of them need not show. The report lists them. A pattern that
@@ -216,14 +238,5 @@ impl CheckOptions {
     pub fn at_most(mut self, points: usize) -> Self {
         self.at_most = points;
         self
-    }
-}
-
-impl CheckReport {
-    fn judged(self, options: &CheckOptions) -> Result<Self> {
-        match options.strict && !self.passed() {
-            true => Err(ErrorKind::CheckFailed { report: Box::new(self) }.into()),
-            false => Ok(self),
-        }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use super::gradients::GradientReport;
+use crate::error::Result;
+
 /// What [`check_auto_hook`](crate::check_auto_hook) looks at, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -30,6 +33,8 @@ pub enum Check {
     DTypes,
     /// After all this the model gives the same output as before, and has the same names, types and weights.
     Left,
+    /// Gradients agree with finite differences. Made where it is [asked for](crate::SelfCheck::gradients).
+    Gradients,
 }
 
 impl fmt::Display for Check {
@@ -46,6 +51,7 @@ impl fmt::Display for Check {
             Check::Effects => "effects",
             Check::DTypes => "dtypes",
             Check::Left => "left",
+            Check::Gradients => "gradient",
         })
     }
 }
@@ -181,6 +187,47 @@ impl CheckReport {
     /// Everything else that should be known, such as points that were left out.
     pub fn notes(&self) -> impl Iterator<Item = (Check, &Finding)> {
         self.checks.iter().flat_map(|checked| checked.notes.iter().map(|found| (checked.check, found)))
+    }
+
+    /// Adds what a check of the gradients has found.
+    pub(super) fn add_gradients(&mut self, checked: Result<GradientReport>) {
+        let mut findings = Checked {
+            check: Check::Gradients,
+            outcome: Outcome::Passed,
+            summary: String::new(),
+            failures: Vec::new(),
+            notes: Vec::new(),
+        };
+        match checked {
+            Err(error) => {
+                findings.failures.push(Finding::new(format!("gradients make the model fail: {error}")))
+            }
+            Ok(report) => {
+                findings.summary =
+                    format!("{} points agree with finite differences", report.points().count());
+                let unreplaceable =
+                    "not checked: its value cannot be replaced, so it has no gradient of its own";
+                findings.notes.extend(report.skipped().map(|point| Finding::at(point, unreplaceable)));
+                let remedy = "`check_gradients` shows the numbers; a `detach`, a conversion to integers or an operation \
+                              without annotations on the way may lose or bend gradients";
+                let wrong = report.wrong().map(|point| {
+                    Finding::at(point, "the gradient does not agree with finite differences").remedy(remedy)
+                });
+                findings.failures.extend(wrong);
+                if report.points().next().is_none() {
+                    findings.outcome = Outcome::NotMade;
+                    findings.summary = "no point holds floats that have a gradient".to_string();
+                }
+            }
+        }
+        if !findings.failures.is_empty() {
+            findings.outcome = Outcome::Failed;
+            findings.summary = match findings.failures.len() {
+                1 => "1 failure".to_string(),
+                many => format!("{many} failures"),
+            };
+        }
+        self.checks.push(findings);
     }
 
     /// How many points the model has, values inside forward code included.

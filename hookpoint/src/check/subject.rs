@@ -1,77 +1,17 @@
-//! What can be checked, and how it is run.
+//! How the model is run for a check.
 
-use std::borrow::{Borrow, BorrowMut};
+use std::marker::PhantomData;
 
 use candle_core::Tensor;
 
 use super::output::Output;
+use crate::access::{Access, Again, Lent};
 use crate::cache::ActivationCache;
-use crate::error::Result;
-use crate::hooked::{Access, Hooked, Scan};
-use crate::plan::{BoxedError, Plan, Run};
+use crate::error::{Error, Result};
+use crate::plan::{BoxedError, Plan, Run, Scan};
 use crate::run::HookCtx;
 use crate::tree::{short_type, AutoHook, HookDict, Kind, NodeId, Tree, Weight};
 use crate::value::HookValue;
-
-/// What [`check_auto_hook`](super::check_auto_hook) takes: a model, a reference to one, or a [`Hooked`], its own
-/// or a reference.
-pub trait Subject {
-    /// What the closure is given a reference to.
-    type Model: AutoHook;
-    /// How it is held meanwhile.
-    type Held: Borrow<Hooked<Self::Model>>;
-
-    /// Ready to be run.
-    fn into_held(self) -> Self::Held;
-}
-
-impl<M: AutoHook> Subject for M {
-    type Model = M;
-    type Held = Hooked<M>;
-
-    fn into_held(self) -> Hooked<M> {
-        Hooked::new(self)
-    }
-}
-
-impl<'a, M: AutoHook> Subject for &'a Hooked<M> {
-    type Model = M;
-    type Held = &'a Hooked<M>;
-
-    fn into_held(self) -> &'a Hooked<M> {
-        self
-    }
-}
-
-/// What [`check_auto_hook_mut`](super::check_auto_hook_mut) takes: a model, or a `&mut` of a model or of a
-/// [`Hooked`].
-pub trait SubjectMut {
-    /// What the closure is given a `&mut` of.
-    type Model: AutoHook;
-    /// How it is held meanwhile.
-    type Held: BorrowMut<Hooked<Self::Model>>;
-
-    /// Ready to be run.
-    fn into_held(self) -> Self::Held;
-}
-
-impl<M: AutoHook> SubjectMut for M {
-    type Model = M;
-    type Held = Hooked<M>;
-
-    fn into_held(self) -> Hooked<M> {
-        Hooked::new(self)
-    }
-}
-
-impl<'a, M: AutoHook> SubjectMut for &'a mut Hooked<M> {
-    type Model = M;
-    type Held = &'a mut Hooked<M>;
-
-    fn into_held(self) -> &'a mut Hooked<M> {
-        self
-    }
-}
 
 pub(super) type DynHook<'a> = dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + 'a;
 
@@ -101,116 +41,66 @@ pub(super) trait Driver {
     fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)>;
 }
 
-/// A model that is run by reference.
-pub(super) struct Shared<'a, M, F> {
-    hooked: &'a Hooked<M>,
+/// A model with the closure that runs it.
+pub(super) struct Subject<'a, M, H, F> {
+    model: &'a mut H,
     f: F,
+    of: PhantomData<fn() -> M>,
 }
 
-impl<'a, M, F> Shared<'a, M, F> {
-    pub fn new(hooked: &'a Hooked<M>, f: F) -> Self {
-        Self { hooked, f }
+impl<'a, M, H, F> Subject<'a, M, H, F> {
+    pub fn new(model: &'a mut H, f: F) -> Self {
+        Self { model, f, of: PhantomData }
     }
 }
 
-impl<M, T, E, F> Driver for Shared<'_, M, F>
+impl<M, H, T, E, F> Driver for Subject<'_, M, H, F>
 where
     M: AutoHook,
+    H: Access<M>,
     T: HookValue,
     E: Into<BoxedError>,
-    F: Fn(&M) -> std::result::Result<T, E>,
+    F: for<'m> FnMut(Lent<'m, M, H>) -> std::result::Result<T, E>,
 {
     fn model_name(&self) -> String {
         model_name::<M>()
     }
 
     fn own_dict(&self) -> HookDict {
-        AutoHook::hook_dict(&**self.hooked)
+        self.model.model().hook_dict()
     }
 
     fn hook_dict(&self) -> HookDict {
-        self.hooked.hook_dict()
+        HookDict::of_tree(&self.model.tree())
     }
 
     fn weights(&self) -> Vec<Weight> {
-        Tree::weights_of(&**self.hooked)
+        Tree::weights_of(self.model.model())
     }
 
     fn silent(&self) -> Vec<String> {
-        silent(&self.hooked.tree())
+        silent(&self.model.tree())
     }
 
     fn shared(&self) -> Vec<Vec<String>> {
-        shared(&self.hooked.tree())
+        shared(&self.model.tree())
     }
 
     fn idle(&mut self) -> Result<Output> {
-        Output::of(self.hooked.run(&self.f)?)
+        if self.model.hooks().has_active() {
+            return Output::of(Plan::of(Again(self.model)).run(&mut self.f)?.output);
+        }
+        let output = (self.f)(self.model.parts().0);
+        Output::of(output.map_err(|error| Error::from_boxed(error.into()))?)
     }
 
     fn scan(&mut self) -> Result<(Output, Scan<()>)> {
-        compared(self.hooked.scan(&self.f)?)
+        let (output, scan) = Plan::of(Again(self.model)).scan(&mut self.f)?.split();
+        Ok((Output::of(output)?, scan))
     }
 
     fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
-        let Run { output, cache, .. } = asked(self.hooked.plan(), asks)?.run(&self.f)?;
-        Ok((Output::of(output)?, cache))
-    }
-}
-
-/// A model that is run by `&mut`.
-pub(super) struct Exclusive<'a, M, F> {
-    hooked: &'a mut Hooked<M>,
-    f: F,
-}
-
-impl<'a, M, F> Exclusive<'a, M, F> {
-    pub fn new(hooked: &'a mut Hooked<M>, f: F) -> Self {
-        Self { hooked, f }
-    }
-}
-
-impl<M, T, E, F> Driver for Exclusive<'_, M, F>
-where
-    M: AutoHook,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: FnMut(&mut M) -> std::result::Result<T, E>,
-{
-    fn model_name(&self) -> String {
-        model_name::<M>()
-    }
-
-    fn own_dict(&self) -> HookDict {
-        AutoHook::hook_dict(&**self.hooked)
-    }
-
-    fn hook_dict(&self) -> HookDict {
-        self.hooked.hook_dict()
-    }
-
-    fn weights(&self) -> Vec<Weight> {
-        Tree::weights_of(&**self.hooked)
-    }
-
-    fn silent(&self) -> Vec<String> {
-        silent(&self.hooked.tree())
-    }
-
-    fn shared(&self) -> Vec<Vec<String>> {
-        shared(&self.hooked.tree())
-    }
-
-    fn idle(&mut self) -> Result<Output> {
-        Output::of(self.hooked.run_mut(&mut self.f)?)
-    }
-
-    fn scan(&mut self) -> Result<(Output, Scan<()>)> {
-        compared(self.hooked.scan_mut(&mut self.f)?)
-    }
-
-    fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
-        let Run { output, cache, .. } = asked(self.hooked.plan_mut(), asks)?.run_mut(&mut self.f)?;
+        let Run { output, cache, .. } = asked(Plan::of(Again(self.model)), asks)?.run(&mut self.f)?;
         Ok((Output::of(output)?, cache))
     }
 }
@@ -227,11 +117,6 @@ fn asked<'a, M: AutoHook, H: Access<M>>(
         };
     }
     Ok(plan)
-}
-
-fn compared<T: HookValue>(scan: Scan<T>) -> Result<(Output, Scan<()>)> {
-    let (output, scan) = scan.split();
-    Ok((Output::of(output)?, scan))
 }
 
 /// The type of a model, or of what a reference to one refers to.

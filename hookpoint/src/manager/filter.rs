@@ -25,8 +25,8 @@ use crate::select::{nearest, IntoPatterns};
 /// use hookpoint::{HookCategory, HookFilter};
 ///
 /// let hooks = model.manager();
-/// hooks.register_forward_hook("double", ["up", "down"], |_, x| Ok(Some((x * 2.)?)))?;
-/// hooks.register_forward_pre_hook("see", "up", |_, _| Ok(None))?;
+/// hooks.register("double", ["up", "down"]).hook(|_, x| Ok(Some((x * 2.)?)))?;
+/// hooks.register("see", "up").hook_inputs(|_, _| Ok(None))?;
 ///
 /// let filter = HookFilter::all().path("up")?.category(HookCategory::Forward);
 /// assert_eq!(filter.to_string(), "hooks at `up`, of the category forward_hook");

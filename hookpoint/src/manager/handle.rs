@@ -16,7 +16,7 @@ use crate::error::{ErrorKind, Result};
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// let hooks = model.manager();
-/// hooks.register_forward_hook("double", ["up", "down"], |_, x| Ok(Some((x * 2.)?)))?;
+/// hooks.register("double", ["up", "down"]).hook(|_, x| Ok(Some((x * 2.)?)))?;
 ///
 /// let up = hooks.get("double[up]")?;
 /// assert_eq!((up.hook_name(), up.path()), ("double", "up"));
@@ -139,7 +139,7 @@ impl HookHandle {
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// let group = model.manager().register_forward_hook("see", "*", |_, _| Ok(None))?;
+/// let group = model.manager().register("see", "*").hook(|_, _| Ok(None))?;
 /// assert_eq!(group.ids().collect::<Vec<_>>(), ["see[up]", "see[down]"]);
 /// group.at("up")?.deactivate()?;
 /// group.remove()?;

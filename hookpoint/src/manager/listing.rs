@@ -31,8 +31,8 @@ pub struct HookInfo {
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// let hooks = model.manager();
-/// hooks.register_forward_hook("double", "down", |_, x| Ok(Some((x * 2.)?)))?;
-/// hooks.register_forward_pre_hook("see", "up", |_, _| Ok(None))?.deactivate()?;
+/// hooks.register("double", "down").hook(|_, x| Ok(Some((x * 2.)?)))?;
+/// hooks.register("see", "up").hook_inputs(|_, _| Ok(None))?.deactivate()?;
 /// model.run(|m| m.forward(&x))?;
 /// assert_eq!(hooks.list().to_string(), "\
 /// order  id            path   category          active  fired

@@ -21,7 +21,7 @@ pub use filter::HookFilter;
 pub use handle::{HookGroup, HookHandle};
 pub use listing::{HookInfo, HookList};
 pub(crate) use persistent::Stamp;
-pub use register::NewHook;
+pub use register::Registration;
 pub use scope::HookScope;
 
 use crate::error::Result;
@@ -41,10 +41,10 @@ use state::{Entry, Shared, State};
 /// meanwhile holds from the next run on. A hook may run the model itself; it is not called in runs that it
 /// starts. All methods take `&self`, and any thread may call them.
 ///
-/// * **Register**: [`register_forward_hook`](Self::register_forward_hook),
-///   [`register_forward_pre_hook`](Self::register_forward_pre_hook), and for all inputs and outputs of a call
-///   at once [`register_forward_call_hook`](Self::register_forward_call_hook) and
-///   [`register_forward_pre_call_hook`](Self::register_forward_pre_call_hook).
+/// * **Register**: [`register`](Self::register), then when the hook is called: [`hook`](Registration::hook),
+///   [`hook_inputs`](Registration::hook_inputs), [`hook_call`](Registration::hook_call),
+///   [`hook_call_inputs`](Registration::hook_call_inputs), [`hook_grad`](Registration::hook_grad),
+///   [`hook_backward`](Registration::hook_backward).
 /// * **Switch**: [`activate`](Self::activate) and [`deactivate`](Self::deactivate) what a [`HookFilter`]
 ///   selects, for good or, with a [`HookScope`], for a while.
 /// * **Look**: [`list`](Self::list), [`get`](Self::get), [`hook`](Self::hook), [`hooks_at`](Self::hooks_at).
@@ -64,7 +64,7 @@ use state::{Entry, Shared, State};
 /// use hookpoint::{HookCategory, HookFilter};
 ///
 /// let hooks = model.manager();
-/// hooks.register_forward_hook("double", ["up", "down"], |_, x| Ok(Some((x * 2.)?)))?;
+/// hooks.register("double", ["up", "down"]).hook(|_, x| Ok(Some((x * 2.)?)))?;
 /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[4., 0.]]);
 ///
 /// hooks.deactivate(HookFilter::all().path("up")?.hook("double").category(HookCategory::Forward))?;

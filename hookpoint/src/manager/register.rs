@@ -15,42 +15,19 @@ use crate::run::{modules_only, select_nodes, BackwardCall, CallView, HookCtx, Wh
 use crate::select::IntoPatterns;
 use crate::tree::Tree;
 
-/// The name of a hook that is to be registered, and whether it is active from the start. A string is the
-/// name of an active one.
-#[derive(Clone, Debug)]
-pub struct NewHook {
+/// A hook that is about to be registered: see [`HookManager::register`]. Each of its verbs says when the hook is called, has
+/// the name of the verb of a [`Plan`](crate::Plan) that does the same for single runs, and registers it.
+#[must_use = "nothing is registered before `hook`, or another verb"]
+pub struct Registration<'m> {
+    manager: &'m HookManager,
     name: String,
+    patterns: Result<Vec<Pattern>>,
     active: bool,
 }
 
-impl NewHook {
-    /// A hook that is called from the next run on.
-    pub fn active(name: impl Into<String>) -> Self {
-        Self { name: name.into(), active: true }
-    }
-
-    /// A hook that is called when it has been activated.
-    pub fn inactive(name: impl Into<String>) -> Self {
-        Self { name: name.into(), active: false }
-    }
-}
-
-impl From<&str> for NewHook {
-    fn from(name: &str) -> Self {
-        Self::active(name)
-    }
-}
-
-impl From<String> for NewHook {
-    fn from(name: String) -> Self {
-        Self::active(name)
-    }
-}
-
 impl HookManager {
-    /// Has `hook` called with every value at the selected points, in every run from the next one on. It may
-    /// return a tensor of the same shape, with which the model then goes on. Patterns are as in
-    /// [`Plan::hook`](crate::Plan::hook): modules, parameters, named values, calls, indices.
+    /// Registers a hook at the selected points, for every run from the next one on. What is returned is told when to
+    /// call it. Patterns are as in [`Plan::hook`](crate::Plan::hook): modules, parameters, named values, calls, indices.
     ///
     /// Each point gets a handle with the id `name[path]`. Where the name is taken, the hook is called
     /// `name_1`, `name_2` and so on. A pattern that selects nothing, and a point that the patterns select
@@ -60,151 +37,19 @@ impl HookManager {
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
     /// let hooks = model.manager();
-    /// let group = hooks.register_forward_hook("flip", "up[:, 1]", |_, part| Ok(Some((part * -1.)?)))?;
+    /// let group = hooks.register("flip", "up[:, 1]").hook(|_, part| Ok(Some((part * -1.)?)))?;
     /// assert_eq!(group.ids().collect::<Vec<_>>(), ["flip[up[:, 1]]"]);
     /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 2.]]);
     ///
-    /// let again = hooks.register_forward_hook("flip", "up[:, 1]", |_, part| Ok(Some((part * -1.)?)))?;
+    /// let again = hooks.register("flip", "up[:, 1]").inactive().hook(|_, part| Ok(Some((part * -1.)?)))?;
     /// assert_eq!(again.name(), "flip_1");
+    /// again.activate()?;
     /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
-    pub fn register_forward_hook<F>(
-        &self,
-        hook: impl Into<NewHook>,
-        patterns: impl IntoPatterns,
-        f: F,
-    ) -> Result<HookGroup>
-    where
-        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
-    {
-        let does = Does::Value(Arc::new(f));
-        self.register(hook.into(), HookCategory::Forward, patterns.into_patterns()?, does)
-    }
-
-    /// As [`register_forward_hook`](Self::register_forward_hook), for inputs of modules, before they run. A
-    /// pattern without a value means the first input; `path:in.1` is the second, `path:in*` each of
-    /// them.
-    ///
-    /// ```
-    #[doc = include_str!("../two_layers.txt")]
-    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// let hooks = model.manager();
-    /// let group = hooks.register_forward_pre_hook("shift", "down", |_, x| Ok(Some((x + 10.)?)))?;
-    /// assert_eq!(group.ids().collect::<Vec<_>>(), ["shift[down:in]"]);
-    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[11., 10.]]);
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn register_forward_pre_hook<F>(
-        &self,
-        hook: impl Into<NewHook>,
-        patterns: impl IntoPatterns,
-        f: F,
-    ) -> Result<HookGroup>
-    where
-        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
-    {
-        let patterns = patterns.into_patterns()?.iter().map(of_inputs).collect::<Result<Vec<_>>>()?;
-        self.register(hook.into(), HookCategory::ForwardPre, patterns, Does::Value(Arc::new(f)))
-    }
-
-    /// Has `hook` called after every call of the selected modules, with all tensors that went in and all
-    /// that came out. It may return as many tensors as came out, which take their places; those that are
-    /// returned as they were stay. See [`Plan::hook_call`](crate::Plan::hook_call).
-    ///
-    /// ```
-    #[doc = include_str!("../two_layers.txt")]
-    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// let hooks = model.manager();
-    /// hooks.register_forward_call_hook("residual", "down", |_, call| {
-    ///     Ok(Some(vec![(&call.outputs[0] + &call.inputs[0])?]))
-    /// })?;
-    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[2., 0.]]);
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn register_forward_call_hook<F>(
-        &self,
-        hook: impl Into<NewHook>,
-        patterns: impl IntoPatterns,
-        f: F,
-    ) -> Result<HookGroup>
-    where
-        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync + 'static,
-    {
-        let does = Does::Call(When::After, Arc::new(f));
-        self.register(hook.into(), HookCategory::Forward, patterns.into_patterns()?, does)
-    }
-
-    /// Has `hook` called before every call of the selected modules, with all tensors that go in. It may return
-    /// as many, which take their places. See [`Plan::hook_call_inputs`](crate::Plan::hook_call_inputs).
-    pub fn register_forward_pre_call_hook<F>(
-        &self,
-        hook: impl Into<NewHook>,
-        patterns: impl IntoPatterns,
-        f: F,
-    ) -> Result<HookGroup>
-    where
-        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync + 'static,
-    {
-        let does = Does::Call(When::Before, Arc::new(f));
-        self.register(hook.into(), HookCategory::ForwardPre, patterns.into_patterns()?, does)
-    }
-
-    /// Has `hook` called with the gradients at the selected points, whenever the backward pass of a run with
-    /// [`Plan::backward`](crate::Plan::backward) comes by. It may return a tensor of the same shape, with which
-    /// the pass goes on. `path` is the gradient of a module's output, `path:in` that of its input. Runs
-    /// without a backward pass do not call it.
-    ///
-    /// ```
-    #[doc = include_str!("../two_layers.txt")]
-    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// let hooks = model.manager();
-    /// hooks.register_backward_hook("double", "down", |_, grad| Ok(Some((grad * 2.)?)))?;
-    /// let run = model.plan().cache_grad(":hidden")?.backward(|m| m.forward(&x)?.sum_all())?;
-    /// assert_eq!(run.grads[":hidden"].to_vec2::<f32>()?, [[2., 2.]]);
-    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn register_backward_hook<F>(
-        &self,
-        hook: impl Into<NewHook>,
-        patterns: impl IntoPatterns,
-        f: F,
-    ) -> Result<HookGroup>
-    where
-        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
-    {
-        let does = Does::Gradient(Arc::new(f));
-        self.register(hook.into(), HookCategory::Backward, patterns.into_patterns()?, does)
-    }
-
-    /// Has `hook` called once for each call of the selected modules that a backward pass comes through, with
-    /// the gradients of all its inputs and outputs, in their order, and with the inputs and outputs
-    /// themselves. See [`Plan::hook_backward`](crate::Plan::hook_backward).
-    ///
-    /// ```
-    #[doc = include_str!("../two_layers.txt")]
-    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// let hooks = model.manager();
-    /// let look = hooks.register_backward_call_hook("look", ["up", "down"], |_, call| {
-    ///     assert_eq!((call.grad_inputs().len(), call.grad_outputs().len()), (1, 1));
-    ///     Ok(())
-    /// })?;
-    /// model.plan().cache_grad("up")?.backward(|m| m.forward(&x)?.sum_all())?;
-    /// assert_eq!(look.ids().collect::<Vec<_>>(), ["look[up]", "look[down]"]);
-    /// # Ok::<(), hookpoint::Error>(())
-    /// ```
-    pub fn register_backward_call_hook<F>(
-        &self,
-        hook: impl Into<NewHook>,
-        patterns: impl IntoPatterns,
-        f: F,
-    ) -> Result<HookGroup>
-    where
-        F: Fn(&HookCtx<'_>, &BackwardCall<'_>) -> Result<()> + Send + Sync + 'static,
-    {
-        let does = Does::BackwardCall(Arc::new(f));
-        self.register(hook.into(), HookCategory::Backward, patterns.into_patterns()?, does)
+    pub fn register(&self, name: impl Into<String>, patterns: impl IntoPatterns) -> Registration<'_> {
+        let (name, patterns) = (name.into(), patterns.into_patterns());
+        Registration { manager: self, name, patterns, active: true }
     }
 
     /// Has a registered hook called at more points. Their handles have the same hook name, and the points
@@ -214,7 +59,7 @@ impl HookManager {
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
     /// let hooks = model.manager();
-    /// hooks.register_forward_hook("double", "up", |_, x| Ok(Some((x * 2.)?)))?;
+    /// hooks.register("double", "up").hook(|_, x| Ok(Some((x * 2.)?)))?;
     /// hooks.extend("double", "down")?;
     /// assert_eq!(hooks.hook("double")?.ids().collect::<Vec<_>>(), ["double[up]", "double[down]"]);
     /// assert!(hooks.extend("double", "down").is_err());
@@ -242,23 +87,125 @@ impl HookManager {
             Ok(HookGroup { name, handles })
         })
     }
+}
 
-    fn register(
-        &self,
-        hook: NewHook,
-        category: HookCategory,
-        patterns: Vec<Pattern>,
-        does: Does,
-    ) -> Result<HookGroup> {
-        let NewHook { name, active } = hook;
+impl Registration<'_> {
+    /// The hook is not called before it is activated.
+    pub fn inactive(self) -> Self {
+        Self { active: false, ..self }
+    }
+
+    /// Calls `hook` with every value at the points. It may return a tensor of the same shape, with which the model then
+    /// goes on.
+    pub fn hook<F>(self, hook: F) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    {
+        self.add(HookCategory::Forward, Does::Value(Arc::new(hook)))
+    }
+
+    /// As [`hook`](Self::hook), for inputs of modules, before they run. A pattern without a value means the first
+    /// input; `path:in.1` is the second, `path:in*` each of them.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let group = model.manager().register("shift", "down").hook_inputs(|_, x| Ok(Some((x + 10.)?)))?;
+    /// assert_eq!(group.ids().collect::<Vec<_>>(), ["shift[down:in]"]);
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[11., 10.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_inputs<F>(mut self, hook: F) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    {
+        self.patterns = self.patterns.and_then(|patterns| patterns.iter().map(of_inputs).collect());
+        self.add(HookCategory::ForwardPre, Does::Value(Arc::new(hook)))
+    }
+
+    /// Calls `hook` after every call of the selected modules, with all tensors that went in and all
+    /// that came out. It may return as many tensors as came out, which take their places; those that are
+    /// returned as they were stay. See [`Plan::hook_call`](crate::Plan::hook_call).
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// model.manager().register("residual", "down").hook_call(|_, call| {
+    ///     Ok(Some(vec![(&call.outputs[0] + &call.inputs[0])?]))
+    /// })?;
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[2., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_call<F>(self, hook: F) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync + 'static,
+    {
+        self.add(HookCategory::Forward, Does::Call(When::After, Arc::new(hook)))
+    }
+
+    /// Calls `hook` before every call of the selected modules, with all tensors that go in. It may return
+    /// as many, which take their places. See [`Plan::hook_call_inputs`](crate::Plan::hook_call_inputs).
+    pub fn hook_call_inputs<F>(self, hook: F) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &CallView<'_>) -> Result<Option<Vec<Tensor>>> + Send + Sync + 'static,
+    {
+        self.add(HookCategory::ForwardPre, Does::Call(When::Before, Arc::new(hook)))
+    }
+
+    /// Calls `hook` with the gradients at the points, whenever the backward pass of a run with
+    /// [`Plan::backward`](crate::Plan::backward) comes by. It may return a tensor of the same shape, with which
+    /// the pass goes on. `path` is the gradient of a module's output, `path:in` that of its input. Runs
+    /// without a backward pass do not call it.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// model.manager().register("double", "down").hook_grad(|_, grad| Ok(Some((grad * 2.)?)))?;
+    /// let run = model.plan().cache_grad(":hidden")?.backward(|m| m.forward(&x)?.sum_all())?;
+    /// assert_eq!(run.grads[":hidden"].to_vec2::<f32>()?, [[2., 2.]]);
+    /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_grad<F>(self, hook: F) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    {
+        self.add(HookCategory::Backward, Does::Gradient(Arc::new(hook)))
+    }
+
+    /// Calls `hook` once for each call of the selected modules that a backward pass comes through, with
+    /// the gradients of all its inputs and outputs, in their order, and with the inputs and outputs
+    /// themselves. See [`Plan::hook_backward`](crate::Plan::hook_backward).
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let look = model.manager().register("look", ["up", "down"]).hook_backward(|_, call| {
+    ///     assert_eq!((call.grad_inputs().len(), call.grad_outputs().len()), (1, 1));
+    ///     Ok(())
+    /// })?;
+    /// model.plan().cache_grad("up")?.backward(|m| m.forward(&x)?.sum_all())?;
+    /// assert_eq!(look.ids().collect::<Vec<_>>(), ["look[up]", "look[down]"]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn hook_backward<F>(self, hook: F) -> Result<HookGroup>
+    where
+        F: Fn(&HookCtx<'_>, &BackwardCall<'_>) -> Result<()> + Send + Sync + 'static,
+    {
+        self.add(HookCategory::Backward, Does::BackwardCall(Arc::new(hook)))
+    }
+
+    fn add(self, category: HookCategory, does: Does) -> Result<HookGroup> {
+        let Self { manager, name, patterns, active } = self;
+        let patterns = patterns?;
         if name.is_empty() {
             return Err(Error::msg("a registered hook needs a name, and the one given is empty"));
         }
-        self.shared.change(|state| {
+        manager.shared.change(|state| {
             let new = points(state.tree.as_deref(), &name, &patterns, &does, &[])?;
             let name = state.free_name(&name);
             let added = state.add(&name, category, active, new, &does);
-            let handles = added.iter().map(|entry| HookHandle::new(&self.shared, entry)).collect();
+            let handles = added.iter().map(|entry| HookHandle::new(&manager.shared, entry)).collect();
             Ok(HookGroup { name, handles })
         })
     }
@@ -272,8 +219,8 @@ fn of_inputs(pattern: &Pattern) -> Result<Pattern> {
             Ok(pattern.clone())
         }
         Some(value) => Err(Error::msg(format!(
-            "`{pattern}` is no input: a forward-pre hook takes a module, or `:in`, `:in.1`, `:in*`\n  \
-             the value `{value}` is hooked with `register_forward_hook`"
+            "`{pattern}` is no input: `hook_inputs` takes a module, or `:in`, `:in.1`, `:in*`\n  \
+             the value `{value}` is hooked with `.hook(..)`"
         ))),
     }
 }

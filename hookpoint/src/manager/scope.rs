@@ -24,8 +24,8 @@ use crate::plan::BoxedError;
 /// use hookpoint::HookFilter;
 ///
 /// let hooks = model.manager();
-/// let up = hooks.register_forward_hook("up", "up", |_, x| Ok(Some((x + 10.)?)))?;
-/// let down = hooks.register_forward_hook("down", "down", |_, x| Ok(Some((x * 2.)?)))?;
+/// let up = hooks.register("up", "up").hook(|_, x| Ok(Some((x + 10.)?)))?;
+/// let down = hooks.register("down", "down").hook(|_, x| Ok(Some((x * 2.)?)))?;
 /// {
 ///     let _only_down = hooks.deactivated(HookFilter::all().hook("up"))?;
 ///     assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[2., 0.]]);
@@ -86,10 +86,10 @@ impl HookManager {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{HookFilter, NewHook};
+    /// use hookpoint::{HookFilter};
     ///
     /// let hooks = model.manager();
-    /// hooks.register_forward_hook(NewHook::inactive("double"), "down", |_, x| Ok(Some((x * 2.)?)))?;
+    /// hooks.register("double", "down").inactive().hook(|_, x| Ok(Some((x * 2.)?)))?;
     /// let doubled = hooks.scope(HookFilter::all(), || model.run(|m| m.forward(&x)))?;
     /// assert_eq!(doubled.to_vec2::<f32>()?, [[2., 0.]]);
     /// assert_eq!(model.run(|m| m.forward(&x))?.to_vec2::<f32>()?, [[1., 0.]]);

@@ -10,13 +10,11 @@ use candle_nn::Optimizer;
 use super::finish::{finished_run, Asked};
 use super::spent::spent;
 use super::{BoxedError, Plan, Run};
+use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{ErrorKind, Result};
-use crate::hooked::{Access, Hooked};
 use crate::raw::{current, ErasedMut};
-use crate::run::{
-    Action, Allows, BackwardCall, BackwardPass, CacheOptions, Finished, HookCtx, Mode, Request,
-};
+use crate::run::{Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Mode, Request};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, FastMap};
 use crate::value::DynamicOps;
@@ -151,19 +149,16 @@ impl<T> GradRun<T> {
 /// backward pass records nothing at all. Values are what they are in any other run, bit for bit.
 impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// Keeps the gradients at the points that the patterns select, for [`backward`](Self::backward). With an
-    /// index, only that part is kept.
+    /// index, only that part is kept. [`CacheOptions::at`](crate::CacheOptions::at) keeps them on another device or in another
+    /// dtype.
     ///
     /// The gradient is that of the value with which the model went on, after hooks and patches. At an
     /// input it is what comes back through this module alone; at a parameter it is that of the result of
     /// the operation that uses the parameter, as the point is: for the gradient of the parameter itself,
     /// see [`GradRun::grad_of`].
-    pub fn cache_grad(self, patterns: impl IntoPatterns) -> Result<Self> {
-        self.cache_grad_with(patterns, CacheOptions::new())
-    }
-
-    /// As [`cache_grad`](Self::cache_grad), on another device or in another dtype.
-    pub fn cache_grad_with(mut self, patterns: impl IntoPatterns, options: CacheOptions) -> Result<Self> {
-        for pattern in patterns.into_patterns()? {
+    pub fn cache_grad(mut self, points: impl IntoCaches) -> Result<Self> {
+        let (patterns, options) = points.into_caches()?;
+        for pattern in patterns {
             self.request(pattern, Action::CacheGrad(options.clone()))?;
         }
         Ok(self)
@@ -231,26 +226,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// gradient is then what the model says, and not what finite differences say. A gradient that is lost
     /// altogether is still an error.
     pub fn allow_barriers(mut self) -> Self {
-        self.allow_barriers = true;
+        self.allows.barriers = true;
         self
-    }
-
-    /// Runs the model as [`backward`](Self::backward) does, without the backward pass.
-    pub(crate) fn forward_alone<T, E, F>(&self, f: F) -> Result<Run<T>>
-    where
-        F: FnOnce(&M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        let (prepared, finished) = self.go(Mode::Differentiate, || f(self.hooked.model()))?;
-        finished_run(
-            &prepared.asked(&self.tree, &self.requests, &self.audience),
-            self.allow_unfired,
-            finished,
-        )
-    }
-
-    fn allows(&self) -> Allows {
-        Allows { unreached: self.allow_unfired, barriers: self.allow_barriers }
     }
 
     /// Runs the model and differentiates what the closure returns: one number, computed from what the
@@ -264,10 +241,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// them. Reset such state afterwards.
     pub fn backward<E, F>(&self, f: F) -> Result<GradRun<Tensor>>
     where
-        F: FnOnce(&M) -> std::result::Result<Tensor, E>,
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<Tensor, E>,
         E: Into<BoxedError>,
     {
-        self.backward_with(f, |output, _| Ok::<_, E>(output.clone()))
+        self.differentiate(f, |output, _| Ok::<_, E>(output.clone()))
     }
 
     /// As [`backward`](Self::backward), where the loss is computed from the output of the model and from
@@ -277,56 +254,19 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
     /// let plan = model.plan().cache(":hidden")?.cache_grad("up")?;
-    /// let run = plan.backward_with(|m| m.forward(&x), |_, cache| cache[":hidden"].sqr()?.sum_all())?;
+    /// let run = plan.differentiate(|m| m.forward(&x), |_, cache| cache[":hidden"].sqr()?.sum_all())?;
     /// assert_eq!(run.output.dims(), [1, 2]);
     /// assert_eq!(run.grads["up"].to_vec2::<f32>()?, [[2., 0.]]);
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
-    pub fn backward_with<T, E, F, L>(&self, f: F, loss: L) -> Result<GradRun<T>>
+    pub fn differentiate<T, E, F, L>(&self, f: F, loss: L) -> Result<GradRun<T>>
     where
-        F: FnOnce(&M) -> std::result::Result<T, E>,
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
         L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
         E: Into<BoxedError>,
     {
-        let (prepared, finished) =
-            self.go(Mode::Differentiate, || with_loss(f(self.hooked.model()), loss))?;
-        differentiated(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allows(), finished)
-    }
-}
-
-impl<M: AutoHook> Plan<'_, M, &mut Hooked<M>> {
-    /// As [`forward_alone`](Self::forward_alone), for models whose forward takes `&mut self`.
-    pub(crate) fn forward_alone_mut<T, E, F>(&mut self, f: F) -> Result<Run<T>>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        let (prepared, finished) = self.go_mut(Mode::Differentiate, f)?;
-        finished_run(
-            &prepared.asked(&self.tree, &self.requests, &self.audience),
-            self.allow_unfired,
-            finished,
-        )
-    }
-
-    /// As [`backward`](Self::backward), for models whose forward takes `&mut self`.
-    pub fn backward_mut<E, F>(&mut self, f: F) -> Result<GradRun<Tensor>>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<Tensor, E>,
-        E: Into<BoxedError>,
-    {
-        self.backward_with_mut(f, |output, _| Ok::<_, E>(output.clone()))
-    }
-
-    /// As [`backward_with`](Self::backward_with), for models whose forward takes `&mut self`.
-    pub fn backward_with_mut<T, E, F, L>(&mut self, f: F, loss: L) -> Result<GradRun<T>>
-    where
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
-        E: Into<BoxedError>,
-    {
-        let (prepared, finished) = self.go_mut(Mode::Differentiate, |model| with_loss(f(model), loss))?;
-        differentiated(&prepared.asked(&self.tree, &self.requests, &self.audience), self.allows(), finished)
+        let (prepared, finished) = self.go(Mode::Differentiate, |model| with_loss(f(model), loss))?;
+        differentiated(&self.asked(&prepared), self.allows, finished)
     }
 }
 

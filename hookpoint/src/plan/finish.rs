@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::raw::with_run;
 use crate::recording::Schedule;
+pub(crate) use crate::run::Keeps;
 use crate::run::{Audience, Dispatch, Finished, Learned, Log, Mode, Replaying, Request, RunState, Tape};
 use crate::tree::{FastSet, Kind, Node, NodeId, Tree};
 
@@ -39,31 +40,7 @@ impl<'a> Asked<'a> {
 }
 
 /// Runs `f` with the requests in force on this thread.
-pub(crate) fn execute<T, E: Into<BoxedError>>(
-    asked: &Asked<'_>,
-    mode: Mode,
-    learned: &Learned,
-    f: impl FnOnce() -> std::result::Result<T, E>,
-) -> Result<(Option<T>, Finished)> {
-    execute_with(asked, mode, learned, asked.replaying(), f)
-}
-
-/// As [`execute`], taking note of all calls. With `keeps`, of what they give, too.
-pub(crate) fn execute_noting<T, E: Into<BoxedError>>(
-    asked: &Asked<'_>,
-    mode: Mode,
-    learned: &Learned,
-    keeps: bool,
-    f: impl FnOnce() -> std::result::Result<T, E>,
-) -> Result<(T, Log)> {
-    let tape = Tape::Noting(Log::new(keeps).into());
-    let (output, finished) = execute_with(asked, mode, learned, tape, f)?;
-    let ended = || Error::from(ErrorKind::Stopped);
-    Ok((output.ok_or_else(ended)?, finished.log.ok_or_else(ended)?))
-}
-
-/// As [`execute`], with a tape.
-pub(super) fn execute_with<T, E: Into<BoxedError>>(
+pub(super) fn execute<T, E: Into<BoxedError>>(
     asked: &Asked<'_>,
     mode: Mode,
     learned: &Learned,
@@ -160,17 +137,10 @@ pub(crate) struct Way {
     pub notes: Option<Keeps>,
 }
 
-/// Is what calls give kept, or only what it looks like?
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Keeps {
-    Values,
-    Shapes,
-}
-
 impl Way {
     pub(super) fn tape<'a>(&self, asked: &Asked<'a>) -> Tape<'a> {
         match self.notes {
-            Some(keeps) => Tape::Noting(Log::new(keeps == Keeps::Values).into()),
+            Some(keeps) => Tape::noting(keeps),
             None => asked.replaying(),
         }
     }
@@ -198,13 +168,18 @@ pub(super) fn taped<T>(
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Ended {
+pub(super) enum Ended {
     ByItself,
     /// With the last cached point.
     Early,
 }
 
-fn check_fired(asked: &Asked<'_>, allow_unfired: bool, finished: &Finished, ended: Ended) -> Result<()> {
+pub(super) fn check_fired(
+    asked: &Asked<'_>,
+    allow_unfired: bool,
+    finished: &Finished,
+    ended: Ended,
+) -> Result<()> {
     if allow_unfired {
         return Ok(());
     }

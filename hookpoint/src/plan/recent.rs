@@ -1,5 +1,6 @@
 //! What `run_with_cache` has worked out, kept for the next time that it is asked for the same.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -39,7 +40,7 @@ impl Recent {
 impl<'a, M: AutoHook> Plan<'a, M> {
     /// A plan that caches these patterns, and nothing else.
     pub(crate) fn caching(hooked: &'a Hooked<M>, patterns: Vec<Pattern>) -> Result<Self> {
-        let plan = Plan::new(hooked);
+        let plan = Plan::of(hooked);
         // With registered hooks there is more to sort than the patterns say.
         if hooked.manager_acts() {
             return plan.cache(patterns);
@@ -49,9 +50,15 @@ impl<'a, M: AutoHook> Plan<'a, M> {
         };
         let request = |(pattern, nodes)| Request::new(pattern, Action::Cache(CacheOptions::new()), nodes);
         let requests = kept.requests.into_iter().map(request).collect();
-        let prepared =
-            Prepared { stamp: None, registered: 0, merged: None, dispatch: kept.dispatch, schedule: None };
-        Ok(Plan { requests, prepared: Some(Rc::new(prepared)).into(), ..plan })
+        let prepared = Prepared {
+            tree: kept.tree,
+            stamp: None,
+            registered: 0,
+            requests: None,
+            dispatch: kept.dispatch,
+            schedule: None,
+        };
+        Ok(Plan { requests, prepared: RefCell::new(Some(Rc::new(prepared))), ..plan })
     }
 
     /// Keeps what was worked out for the next time.
@@ -61,6 +68,10 @@ impl<'a, M: AutoHook> Plan<'a, M> {
             return;
         }
         let requests = self.requests.into_iter().map(|request| (request.pattern, request.nodes)).collect();
-        self.hooked.recent().put(Kept { tree: self.tree, requests, dispatch: prepared.dispatch });
+        self.hooked.into_inner().recent().put(Kept {
+            tree: self.tree,
+            requests,
+            dispatch: prepared.dispatch,
+        });
     }
 }

@@ -8,6 +8,7 @@ use super::together::{CallHookFn, When};
 use super::{BackwardCall, HookCtx};
 use crate::error::Result;
 use crate::pattern::Pattern;
+use crate::select::IntoPatterns;
 use crate::tree::NodeId;
 use crate::value::AnyValue;
 
@@ -106,7 +107,7 @@ impl Request<'_> {
 /// use hookpoint::CacheOptions;
 ///
 /// let options = CacheOptions::new().device(&Device::Cpu).dtype(DType::F16);
-/// let run = model.plan().cache_with("up", options)?.cache("down")?.run(|m| m.forward(&x))?;
+/// let run = model.plan().cache(options.at("up"))?.cache("down")?.run(|m| m.forward(&x))?;
 /// assert_eq!(run.cache["up"].dtype(), DType::F16);
 /// assert_eq!(run.cache["down"].dtype(), DType::F32);
 /// # Ok::<(), hookpoint::Error>(())
@@ -133,5 +134,35 @@ impl CacheOptions {
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = Some(dtype);
         self
+    }
+
+    /// What is at these points, kept so: takes the place of patterns where something is cached.
+    pub fn at<P: IntoPatterns>(self, points: P) -> CacheAt<P> {
+        CacheAt { points, options: self }
+    }
+}
+
+/// Points, and how a cache keeps what is there. See [`CacheOptions::at`].
+#[derive(Clone, Debug)]
+pub struct CacheAt<P> {
+    points: P,
+    options: CacheOptions,
+}
+
+/// What is to be cached: patterns, or patterns with [`CacheOptions`].
+pub trait IntoCaches {
+    /// The patterns, parsed, and how what they select is kept.
+    fn into_caches(self) -> Result<(Vec<Pattern>, CacheOptions)>;
+}
+
+impl<P: IntoPatterns> IntoCaches for P {
+    fn into_caches(self) -> Result<(Vec<Pattern>, CacheOptions)> {
+        Ok((self.into_patterns()?, CacheOptions::new()))
+    }
+}
+
+impl<P: IntoPatterns> IntoCaches for CacheAt<P> {
+    fn into_caches(self) -> Result<(Vec<Pattern>, CacheOptions)> {
+        Ok((self.points.into_patterns()?, self.options))
     }
 }

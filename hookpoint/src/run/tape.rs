@@ -84,9 +84,16 @@ pub(crate) struct Replaying<'p> {
     pub replayed: RefCell<Vec<NodeId>>,
 }
 
+/// Is what calls give kept, or only what it looks like?
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Keeps {
+    Values,
+    Shapes,
+}
+
 impl Log {
-    pub fn new(keeps: bool) -> Self {
-        Self { keeps, ..Self::default() }
+    pub fn new(keeps: Keeps) -> Self {
+        Self { keeps: keeps == Keeps::Values, ..Self::default() }
     }
 
     fn tick(&mut self) -> u32 {
@@ -448,4 +455,11 @@ pub fn side_effect() {
 #[inline(never)]
 fn note_effect() {
     crate::raw::current(|state| state.effect());
+}
+
+impl Tape<'_> {
+    /// Takes note of all calls.
+    pub fn noting(keeps: Keeps) -> Self {
+        Tape::Noting(Log::new(keeps).into())
+    }
 }

@@ -50,7 +50,7 @@ impl<'a, M: AutoHook> Sweep<'a, M, &'a mut Hooked<M>> {
     /// let error = sweep.edit_mut(ablate::zero(), &x, |m, x| m.forward(x), sum).unwrap_err();
     /// assert!(error.to_string().contains(".restoring()"));
     ///
-    /// model.run_mut(|m| { m.seen = None; Ok::<_, hookpoint::Error>(()) })?;
+    /// model.plan_mut().run(|m| { m.seen = None; Ok::<_, hookpoint::Error>(()) })?.output;
     /// let sweep = Sweep::over_mut(&mut model, ":hidden[:, *]")?.restoring();
     /// let found = sweep.edit_mut(ablate::zero(), &x, |m, x| m.forward(x), sum)?;
     /// assert_eq!((found.get(":hidden[:, 0]")?, found.get(":hidden[:, 1]")?), (6., 1.));

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::access::Access;
 use crate::error::Result;
-use crate::hooked::{Access, Hooked};
+use crate::hooked::Hooked;
 use crate::pattern::Pattern;
 use crate::plan::{Plan, Taped, Way};
 use crate::recording::Recording;
@@ -69,7 +70,7 @@ impl<M: AutoHook, X> Held<X> for Exclusive<'_, M, X> {
     fn run(&mut self, asks: Vec<Ask<'_>>, way: Way, replay: Replay<'_>, input: &X) -> Result<Taped<Tensor>> {
         self.begin();
         let run = self.run;
-        asking(self.model.plan_mut(), asks, replay)?.run_taped_mut(way, |m| run(m, input))
+        asking(self.model.plan_mut(), asks, replay)?.run_taped(way, |m| run(m, input))
     }
 }
 

@@ -59,8 +59,9 @@ pub use batch::Batch;
 pub use result::{Axis, SweepCell, SweepResult, Work};
 pub use sets::Sets;
 
+use crate::access::Access;
 use crate::error::{Error, Result};
-use crate::hooked::{Access, Hooked};
+use crate::hooked::Hooked;
 use crate::pattern::Pattern;
 use crate::plan::BoxedError;
 use crate::run::{select_nodes, HookCtx};

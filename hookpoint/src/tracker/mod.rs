@@ -12,13 +12,12 @@ use std::ops::Deref;
 
 use candle_core::Tensor;
 
+use crate::access::{Access, Again, Lent};
 use crate::error::{Error, Result};
-use crate::hooked::{Access, Hooked};
 use crate::plan::{BoxedError, Plan};
-use crate::run::CacheOptions;
+use crate::run::IntoCaches;
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
-use keep::Buffers;
 pub use keep::Keep;
 pub use reduce::{Over, Stats};
 pub use tracked::Tracked;
@@ -95,20 +94,12 @@ impl Tracker {
         Self::default()
     }
 
-    /// Keeps the values at the points that the patterns select, within bounds.
-    pub fn record(self, patterns: impl IntoPatterns, keep: Keep) -> Result<Self> {
-        self.record_with(patterns, keep, CacheOptions::new())
-    }
-
-    /// As [`record`](Self::record), on another device or in another dtype.
-    pub fn record_with(
-        mut self,
-        patterns: impl IntoPatterns,
-        keep: Keep,
-        options: CacheOptions,
-    ) -> Result<Self> {
-        let buffers = Buffers { keep, points: Vec::new() };
-        self.values.records.push(Record { patterns: patterns.into_patterns()?, options, buffers });
+    /// Keeps the values at the points that the patterns select, within bounds. [`CacheOptions::at`] keeps them on another
+    /// device or in another dtype.
+    ///
+    /// [`CacheOptions::at`]: crate::CacheOptions::at
+    pub fn record(mut self, points: impl IntoCaches, keep: Keep) -> Result<Self> {
+        self.values.records.push(Record::new(points.into_caches()?, keep));
         Ok(self)
     }
 
@@ -122,19 +113,8 @@ impl Tracker {
 
     /// Keeps the gradients at the points that the patterns select, within bounds. Steps are then made with
     /// [`backward`](Self::backward).
-    pub fn record_grad(self, patterns: impl IntoPatterns, keep: Keep) -> Result<Self> {
-        self.record_grad_with(patterns, keep, CacheOptions::new())
-    }
-
-    /// As [`record_grad`](Self::record_grad), on another device or in another dtype.
-    pub fn record_grad_with(
-        mut self,
-        patterns: impl IntoPatterns,
-        keep: Keep,
-        options: CacheOptions,
-    ) -> Result<Self> {
-        let buffers = Buffers { keep, points: Vec::new() };
-        self.grads.records.push(Record { patterns: patterns.into_patterns()?, options, buffers });
+    pub fn record_grad(mut self, points: impl IntoCaches, keep: Keep) -> Result<Self> {
+        self.grads.records.push(Record::new(points.into_caches()?, keep));
         Ok(self)
     }
 
@@ -163,37 +143,20 @@ impl Tracker {
     }
 
     /// Runs the model, and takes what it gives if this step's turn has come.
-    pub fn run<M, T, E, F>(&mut self, model: &Hooked<M>, f: F) -> Result<T>
+    pub fn run<M, H, T, E, F>(&mut self, model: H, f: F) -> Result<T>
     where
         M: AutoHook,
-        F: FnOnce(&M) -> std::result::Result<T, E>,
+        H: Access<M>,
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
         if !self.is_due() {
-            let output = model.run(f)?;
+            let output = Plan::of(model).run(f)?.output;
             self.steps += 1;
             return Ok(output);
         }
         let steps = self.nothing_yet();
-        let output = self.ask(model.plan(), &steps)?.run(f)?.output;
-        self.take(steps)?;
-        Ok(output)
-    }
-
-    /// As [`run`](Self::run), for models whose forward takes `&mut self`.
-    pub fn run_mut<M, T, E, F>(&mut self, model: &mut Hooked<M>, f: F) -> Result<T>
-    where
-        M: AutoHook,
-        F: FnOnce(&mut M) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        if !self.is_due() {
-            let output = model.run_mut(f)?;
-            self.steps += 1;
-            return Ok(output);
-        }
-        let steps = self.nothing_yet();
-        let output = self.ask(model.plan_mut(), &steps)?.run_mut(f)?.output;
+        let output = self.ask(Plan::of(model), &steps)?.run(f)?.output;
         self.take(steps)?;
         Ok(output)
     }
@@ -210,17 +173,21 @@ impl Tracker {
     /// assert_eq!(tracker.gather("down")?.to_vec2::<f32>()?, [[1., 0.], [0., 2.]]);
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
-    pub fn run_all<M, B, T, E>(
+    pub fn run_all<M, H, B, T, E>(
         &mut self,
-        model: &Hooked<M>,
+        mut model: H,
         batches: impl IntoIterator<Item = B>,
-        mut f: impl FnMut(&M, B) -> std::result::Result<T, E>,
+        mut f: impl for<'m> FnMut(Lent<'m, M, H>, B) -> std::result::Result<T, E>,
     ) -> Result<()>
     where
         M: AutoHook,
+        H: Access<M>,
         E: Into<BoxedError>,
     {
-        batches.into_iter().try_for_each(|batch| self.run(model, |model| f(model, batch)).map(drop))
+        for batch in batches {
+            self.run(Again(&mut model), |model| f(model, batch))?;
+        }
+        Ok(())
     }
 
     /// Runs the model and differentiates what the closure returns, one number, as
@@ -244,39 +211,21 @@ impl Tracker {
     /// assert_eq!(tracker.grads().stats("down")?.mean().to_scalar::<f64>()?, 1.);
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
-    pub fn backward<M, E, F>(&mut self, model: &Hooked<M>, f: F) -> Result<Tensor>
+    pub fn backward<M, H, E, F>(&mut self, model: H, f: F) -> Result<Tensor>
     where
         M: AutoHook,
-        F: FnOnce(&M) -> std::result::Result<Tensor, E>,
+        H: Access<M>,
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<Tensor, E>,
         E: Into<BoxedError>,
     {
         if !self.is_due() {
-            let loss = model.run(f)?;
+            let loss = Plan::of(model).run(f)?.output;
             self.steps += 1;
             return Ok(loss);
         }
         self.check_asks_for_gradients()?;
         let steps = self.nothing_yet();
-        let loss = self.ask(model.plan(), &steps)?.backward(f)?.loss;
-        self.take(steps)?;
-        Ok(loss)
-    }
-
-    /// As [`backward`](Self::backward), for models whose forward takes `&mut self`.
-    pub fn backward_mut<M, E, F>(&mut self, model: &mut Hooked<M>, f: F) -> Result<Tensor>
-    where
-        M: AutoHook,
-        F: FnOnce(&mut M) -> std::result::Result<Tensor, E>,
-        E: Into<BoxedError>,
-    {
-        if !self.is_due() {
-            let loss = model.run_mut(f)?;
-            self.steps += 1;
-            return Ok(loss);
-        }
-        self.check_asks_for_gradients()?;
-        let steps = self.nothing_yet();
-        let loss = self.ask(model.plan_mut(), &steps)?.backward_mut(f)?.loss;
+        let loss = self.ask(Plan::of(model), &steps)?.backward(f)?.loss;
         self.take(steps)?;
         Ok(loss)
     }

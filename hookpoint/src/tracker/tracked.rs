@@ -4,10 +4,10 @@ use std::cell::RefCell;
 
 use candle_core::Tensor;
 
-use super::keep::{Buffer, Buffers};
+use super::keep::{Buffer, Buffers, Keep};
 use super::reduce::{Over, Stats};
+use crate::access::Access;
 use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::Access;
 use crate::pattern::Pattern;
 use crate::plan::Plan;
 use crate::run::{CacheOptions, HookCtx};
@@ -28,6 +28,12 @@ pub(super) struct Record {
     pub patterns: Vec<Pattern>,
     pub options: CacheOptions,
     pub buffers: Buffers,
+}
+
+impl Record {
+    pub fn new((patterns, options): (Vec<Pattern>, CacheOptions), keep: Keep) -> Self {
+        Self { patterns, options, buffers: Buffers { keep, points: Vec::new() } }
+    }
 }
 
 #[derive(Clone, Debug)]

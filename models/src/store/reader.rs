@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let run = |x: &Tensor| Ok(ActivationCache::from_iter([("x", x.clone())]));
 /// # let rows = Tensor::rand(0f32, 1., (200, 6), &Device::Cpu)?;
-/// # let store = Recorder::new("none").record_with(folder.path(), [rows], run)?;
+/// # let store = Recorder::new("none").record_caches(folder.path(), [rows], run)?;
 /// // A store of 200 rows `[6]`, which are read again and again, each time in another order.
 /// let mut source = store.read("x", &Reading::new(1).endless())?;
 /// let architecture = Architecture::TopK { k: 2 };

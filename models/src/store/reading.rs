@@ -90,7 +90,7 @@ impl Reading {
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let batch = |from: u32| Tensor::arange(from, from + 100, &Device::Cpu);
 /// # let run = |t: &Tensor| Ok(ActivationCache::from_iter([("x", t.to_dtype(candle_core::DType::F32)?.unsqueeze(1)?)]));
-/// # let store = Recorder::new("none").record_with(folder.path(), [batch(0)?, batch(100)?], run)?;
+/// # let store = Recorder::new("none").record_caches(folder.path(), [batch(0)?, batch(100)?], run)?;
 /// // A store of 200 rows.
 /// let reading = Reading::new(64).seed(3).epochs(2);
 /// let mut batches = store.read("x", &reading)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::DType;
-use hookpoint::{ActivationCache, AutoHook, Error, Hooked, Plan, Result};
+use hookpoint::{Access, ActivationCache, AutoHook, Error, Lent, Plan, Result};
 
 use super::durable::{self, Lock};
 use super::manifest::{self, shard_file, Manifest, ModelInfo};
@@ -83,40 +83,25 @@ impl<'a> Recorder<'a> {
     /// Where the folder has some of it already, goes on behind that. An error then is: other points, another name
     /// of the model, another dtype, other rows, batches that are not those which were recorded, or a model that makes
     /// something else of the first of them.
-    pub fn record<M, B, T, E>(
+    pub fn record<M, H, B, T, E>(
         &mut self,
         folder: impl AsRef<Path>,
-        plan: &Plan<'_, M, &Hooked<M>>,
+        plan: &Plan<'_, M, H>,
         batches: impl IntoIterator<Item = B>,
-        mut f: impl FnMut(&M, &B) -> Result<T, E>,
+        mut f: impl for<'m> FnMut(Lent<'m, M, H>, &B) -> Result<T, E>,
     ) -> Result<Store>
     where
         M: AutoHook,
+        H: Access<M>,
         B: Prompt,
         E: Into<BoxedError>,
     {
-        self.record_with(folder, batches, |batch| plan.collect(|m| f(m, batch)))
-    }
-
-    /// As [`record`](Self::record), for models whose forward takes `&mut self`.
-    pub fn record_mut<M, B, T, E>(
-        &mut self,
-        folder: impl AsRef<Path>,
-        plan: &mut Plan<'_, M, &mut Hooked<M>>,
-        batches: impl IntoIterator<Item = B>,
-        mut f: impl FnMut(&mut M, &B) -> Result<T, E>,
-    ) -> Result<Store>
-    where
-        M: AutoHook,
-        B: Prompt,
-        E: Into<BoxedError>,
-    {
-        self.record_with(folder, batches, |batch| plan.collect_mut(|m| f(m, batch)))
+        self.record_caches(folder, batches, |batch| plan.collect(|m| f(m, batch)))
     }
 
     /// As [`record`](Self::record), with runs of your own: `run` gives the cache of one batch, with the same points
     /// each time.
-    pub fn record_with<B: Prompt>(
+    pub fn record_caches<B: Prompt>(
         &mut self,
         folder: impl AsRef<Path>,
         batches: impl IntoIterator<Item = B>,

@@ -141,9 +141,9 @@ impl Visit for Compare<'_> {
                 Ok::<(), hookpoint::Error>(())
             };
             renew(&mut hooked)?;
-            let cached = hooked.plan_mut().cache(EVERYTHING)?.allow_unfired().run_mut(&run)?;
+            let cached = hooked.plan_mut().cache(EVERYTHING)?.allow_unfired().run(&run)?;
             renew(&mut hooked)?;
-            let scan = hooked.scan_mut(&run)?;
+            let scan = hooked.plan_mut().scan(&run)?;
             renew(&mut hooked)?;
             let after = run(&mut hooked)?;
             Runs::new(idle, cached, scan, after)

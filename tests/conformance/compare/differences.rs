@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use candle_core::{Result, Tensor};
 use hookpoint::{
-    check_gradients, check_gradients_mut, AutoHook, ErrorKind, GradientReport, HookDict, Hooked,
+    check_gradients, AutoHook, ErrorKind, GradientReport, HookDict, Hooked,
 };
 use serde_json::{json, Value};
 
@@ -109,7 +109,7 @@ impl Visit for Differences<'_> {
         self.model(
             name,
             || Ok(Hooked::new(make()?).scan(&run)?.dict),
-            |points| check_gradients(make()?, &run, points),
+            |points| check_gradients(&Hooked::new(make()?)).points(points)?.run(&run),
         );
     }
 
@@ -126,8 +126,8 @@ impl Visit for Differences<'_> {
         };
         self.model(
             name,
-            || again().and_then(|()| Ok(Hooked::new(make()?).scan_mut(&run)?.dict)),
-            |points| check_gradients_mut(make()?, &run, points),
+            || again().and_then(|()| Ok(Hooked::new(make()?).plan_mut().scan(&run)?.dict)),
+            |points| check_gradients(&mut Hooked::new(make()?)).points(points)?.run(&run),
         );
     }
 }

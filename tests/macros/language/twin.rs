@@ -27,8 +27,7 @@ pub fn compare<M: AutoHook>(
     assert_eq!(bits(&idle), bits(expected), "idle");
 
     let (mut model, x) = fresh();
-    let run =
-        model.plan_mut().cache(EVERYTHING).unwrap().allow_unfired().run_mut(|m| forward(m, &x)).unwrap();
+    let run = model.plan_mut().cache(EVERYTHING).unwrap().allow_unfired().run(|m| forward(m, &x)).unwrap();
     assert_eq!(bits(&run.output), bits(expected), "with everything cached");
     assert_eq!(run.cache.calls("").len(), 1, "the model was called once");
     let found: Vec<String> =
@@ -37,8 +36,8 @@ pub fn compare<M: AutoHook>(
 
     let (mut model, x) = fresh();
     let itself = |_: &HookCtx<'_>, value: &Tensor| Ok(Some(value.clone()));
-    let mut plan = model.plan_mut().hook("**", itself).unwrap().allow_unfired();
-    let run = plan.run_mut(|m| forward(m, &x)).unwrap();
+    let plan = model.plan_mut().hook("**", itself).unwrap().allow_unfired();
+    let run = plan.run(|m| forward(m, &x)).unwrap();
     assert_eq!(bits(&run.output), bits(expected), "with every output replaced by itself");
 }
 

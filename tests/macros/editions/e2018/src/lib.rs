@@ -47,7 +47,11 @@ mod tests {
         let weight = Tensor::ones((2, 2), DType::F32, &device)?;
         let mut model = Hooked::new(Model::new(Linear::new(weight, None)));
         let x = Tensor::ones((1, 2), DType::F32, &device)?;
-        let (out, cache) = model.run_with_cache_mut(&["**", ":hidden"][..], |m| m.forward(&x))?;
+        let (out, cache) = model
+            .plan_mut()
+            .cache(&["**", ":hidden"][..])?
+            .run(|m| m.forward(&x))
+            .map(|run| (run.output, run.cache))?;
         assert_eq!(cache.keys().collect::<Vec<_>>(), ["layer", ":hidden", ""]);
         assert_eq!(cache[":hidden"].to_vec2::<f32>()?, [[2., 2.]]);
         assert_eq!(out.to_vec2::<f32>()?, cache[""].to_vec2::<f32>()?);

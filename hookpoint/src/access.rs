@@ -1,0 +1,162 @@
+//! How a plan holds its model: shared with others, or exclusively.
+//!
+//! A plan over `&Hooked<M>` gives its closures `&M`, one over `&mut Hooked<M>` gives them `&mut M`. Everything else is
+//! the same, so every verb is written once, for any [`Access`], and so is every tool that makes plans.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::error::{ErrorKind, Result};
+use crate::hooked::Hooked;
+use crate::manager::HookManager;
+use crate::run::Learned;
+use crate::tree::{AutoHook, Tree};
+
+/// What a plan holds: `&Hooked<M>`, or `&mut Hooked<M>` where a model's forward takes `&mut self`.
+///
+/// A function that takes either is written with it:
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// use hookpoint::{Access, Lent};
+///
+/// /// The number of values that are zero at a point.
+/// fn zeros<M: AutoHook, H: Access<M>>(
+///     model: H,
+///     point: &str,
+///     run: impl for<'m> FnOnce(Lent<'m, M, H>) -> candle_core::Result<Tensor>,
+/// ) -> hookpoint::Result<u32> {
+///     let cache = Plan::of(model).cache(point)?.collect(run)?;
+///     Ok(cache[point].eq(0.)?.to_dtype(DType::U32)?.sum_all()?.to_scalar()?)
+/// }
+///
+/// assert_eq!(zeros(&model, ":hidden", |m| m.forward(&x))?, 1);
+/// let mut model = model;
+/// assert_eq!(zeros(&mut model, ":hidden", |m| m.forward(&x))?, 1);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+///
+/// It is implemented for these two and for nothing else.
+pub trait Access<M>: for<'m> Lends<'m, M> + sealed::Access<M> {}
+
+/// What an [`Access`] lends to a closure for as long as a run takes.
+pub trait Lends<'m, M, Bounds = &'m (Self, M)> {
+    /// `&M` or `&mut M`.
+    type Model;
+}
+
+/// What the closures of a plan are given: `&M`, or `&mut M` if the plan holds its model by `&mut`.
+pub type Lent<'m, M, H> = <H as Lends<'m, M>>::Model;
+
+pub(crate) mod sealed {
+    use super::*;
+
+    #[allow(private_interfaces)]
+    pub trait Access<M>: Sized + for<'m> Lends<'m, M> {
+        fn model(&self) -> &M;
+        fn tree(&self) -> Arc<Tree>;
+        fn hooks(&self) -> &HookManager;
+        /// The model for one run, and what is known of the shapes that its modules give.
+        fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned);
+        /// Takes the access out of a cell for one run.
+        fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
+    }
+}
+
+impl<'m, M> Lends<'m, M> for &Hooked<M> {
+    type Model = &'m M;
+}
+
+impl<M: AutoHook> Access<M> for &Hooked<M> {}
+
+#[allow(private_interfaces)]
+impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
+    fn model(&self) -> &M {
+        self
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        Hooked::tree(self)
+    }
+
+    fn hooks(&self) -> &HookManager {
+        self.manager_as_it_is()
+    }
+
+    fn parts(&mut self) -> (&M, &Learned) {
+        Hooked::parts(self)
+    }
+
+    /// Runs of a shared model may be made inside one another.
+    fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let mut own = *cell.borrow();
+        f(&mut own)
+    }
+}
+
+impl<'m, M> Lends<'m, M> for &mut Hooked<M> {
+    type Model = &'m mut M;
+}
+
+impl<M: AutoHook> Access<M> for &mut Hooked<M> {}
+
+#[allow(private_interfaces)]
+impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
+    fn model(&self) -> &M {
+        self
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        Hooked::tree(self)
+    }
+
+    fn hooks(&self) -> &HookManager {
+        self.manager_as_it_is()
+    }
+
+    fn parts(&mut self) -> (&mut M, &Learned) {
+        Hooked::parts_mut(self)
+    }
+
+    fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        borrowed(cell, f)
+    }
+}
+
+/// An access that is held by somebody who makes several plans, one after the other.
+pub(crate) struct Again<'h, H>(pub &'h mut H);
+
+impl<'m, M, H: Lends<'m, M>> Lends<'m, M> for Again<'_, H> {
+    type Model = Lent<'m, M, H>;
+}
+
+impl<M, H: Access<M>> Access<M> for Again<'_, H> {}
+
+#[allow(private_interfaces)]
+impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
+    fn model(&self) -> &M {
+        self.0.model()
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        self.0.tree()
+    }
+
+    fn hooks(&self) -> &HookManager {
+        self.0.hooks()
+    }
+
+    fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned) {
+        self.0.parts()
+    }
+
+    fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        borrowed(cell, f)
+    }
+}
+
+fn borrowed<H, T>(cell: &RefCell<H>, f: impl FnOnce(&mut H) -> Result<T>) -> Result<T> {
+    let Ok(mut own) = cell.try_borrow_mut() else { return Err(ErrorKind::PlanBusy.into()) };
+    f(&mut own)
+}
