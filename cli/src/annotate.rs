@@ -97,9 +97,22 @@ pub fn annotate_source(text: &str) -> Result<Annotated, SyntaxError> {
 ///
 /// If some do not parse as Rust; all of them are named.
 pub fn annotate_sources(sources: &[Source]) -> Result<Vec<Annotated>, SyntaxErrors> {
+    annotate_each(sources, |_| {})
+}
+
+/// The same; `next` is told of each file before it is read, which is what takes time.
+///
+/// # Errors
+///
+/// If some do not parse as Rust; all of them are named.
+pub fn annotate_each(
+    sources: &[Source],
+    mut next: impl FnMut(&Source),
+) -> Result<Vec<Annotated>, SyntaxErrors> {
     let mut trees = Vec::new();
     let mut errors = Vec::new();
     for source in sources {
+        next(source);
         match read(&source.path, &source.text) {
             Ok(tree) => trees.push(tree),
             Err(error) => errors.push(error),
@@ -120,7 +133,7 @@ struct Addition {
     scope: usize,
 }
 
-fn annotate(text: &str, tree: &Tree, survey: &Survey<'_>, file: usize) -> Annotated {
+fn annotate<'a>(text: &str, tree: &'a Tree, survey: &Survey<'a>, file: usize) -> Annotated {
     let types = tree.types.iter().enumerate().filter_map(|(i, fact)| {
         Some(Addition { name: survey.derive(file, i)?, at: fact.at, scope: fact.scope })
     });
@@ -138,17 +151,21 @@ fn annotate(text: &str, tree: &Tree, survey: &Survey<'_>, file: usize) -> Annota
         functions: functions.len(),
     };
 
+    let mut used: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); tree.scopes.len()];
+    for addition in &additions {
+        used[addition.scope].insert(addition.name);
+    }
+    let lines = Lines::of(text);
     // A `use` and an attribute may go to the same place: the sort is stable, and the `use` comes first.
     let mut edits: Vec<(usize, String)> = Vec::new();
-    for (i, scope) in tree.scopes.iter().enumerate() {
-        let used = additions.iter().filter(|addition| addition.scope == i).map(|addition| addition.name);
-        if let Some(line) = use_line(scope, &used.collect()) {
-            edits.push((scope.use_at, before(text, scope.use_at, &line, 2)));
+    for (scope, used) in tree.scopes.iter().zip(&used) {
+        if let Some(line) = use_line(scope, used) {
+            edits.push((scope.use_at, lines.before(scope.use_at, &line, 2)));
         }
     }
     for addition in &additions {
         let line = attribute(addition.name, is_short(&tree.scopes[addition.scope], addition.name));
-        edits.push((addition.at, before(text, addition.at, &line, 1)));
+        edits.push((addition.at, lines.before(addition.at, &line, 1)));
     }
     edits.sort_by_key(|(at, _)| *at);
     Annotated { text: insert(text, &edits), counts }
@@ -177,24 +194,38 @@ fn use_line(scope: &Scope, used: &BTreeSet<&str>) -> Option<String> {
     }
 }
 
-/// `line` as it has to be inserted at an offset: on a line of its own with the indentation that is
-/// there, or on the same line where other code stands in front.
-fn before(text: &str, at: usize, line: &str, breaks: usize) -> String {
-    let line_start = text[..at].rfind('\n').map_or(0, |i| i + 1);
-    let indent = text[line_start..at].trim_start_matches('\u{feff}');
-    if indent.trim().is_empty() {
-        format!("{line}{}{indent}", newline(text, at).repeat(breaks))
-    } else {
-        format!("{line} ")
-    }
+/// A text and where its lines end, found once: a file may be one line of five megabytes.
+struct Lines<'a> {
+    text: &'a str,
+    /// The offsets of all `\n`.
+    ends: Vec<usize>,
 }
 
-/// The line break in use around an offset.
-fn newline(text: &str, at: usize) -> &'static str {
-    let next = text[at..].find('\n').map(|i| at + i).or_else(|| text[..at].rfind('\n'));
-    match next {
-        Some(i) if text[..i].ends_with('\r') => "\r\n",
-        _ => "\n",
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Self {
+        Self { text, ends: text.match_indices('\n').map(|(i, _)| i).collect() }
+    }
+
+    /// `line` as it has to be inserted at an offset: on a line of its own with the indentation that is
+    /// there, or on the same line where other code stands in front.
+    fn before(&self, at: usize, line: &str, breaks: usize) -> String {
+        let above = self.ends.partition_point(|end| *end < at);
+        let line_start = above.checked_sub(1).map_or(0, |i| self.ends[i] + 1);
+        let indent = self.text[line_start..at].trim_start_matches('\u{feff}');
+        if indent.trim().is_empty() {
+            format!("{line}{}{indent}", self.newline(above).repeat(breaks))
+        } else {
+            format!("{line} ")
+        }
+    }
+
+    /// The line break in use around a line: its own, or, for the last one, that of the line above.
+    fn newline(&self, line: usize) -> &'static str {
+        let end = self.ends.get(line).or_else(|| self.ends.last());
+        match end {
+            Some(end) if self.text[..*end].ends_with('\r') => "\r\n",
+            _ => "\n",
+        }
     }
 }
 

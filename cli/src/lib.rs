@@ -41,8 +41,11 @@ mod error;
 pub mod output;
 mod read;
 pub mod registry;
+mod replace;
 pub mod source;
 mod survey;
+mod walk;
 
-pub use annotate::{annotate_source, annotate_sources, Annotated, Counts, Source};
+pub use annotate::{annotate_each, annotate_source, annotate_sources, Annotated, Counts, Source};
 pub use error::{SyntaxError, SyntaxErrors};
+pub use replace::{Cause, WriteError};

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use hookpoint_cli::output::{run, Output, Report};
-use hookpoint_cli::source::Target;
+use hookpoint_cli::output::{run, Output, Progress, Report};
+use hookpoint_cli::source::{left_alone, Target};
 use hookpoint_cli::{diff, SyntaxErrors};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Hook points for Candle models.
 #[derive(Parser)]
@@ -35,13 +36,20 @@ Examples:
   hookpoint annotate src/model.rs                          print the annotated file
   hookpoint annotate src --in-place                        annotate all files of a folder
   hookpoint annotate src --check                           show what would change, exit code 1 if anything
+  hookpoint annotate - < model.rs > annotated.rs           from standard input to standard output
   hookpoint annotate candle-transformers@0.11.1 --out ct   an annotated copy of a crate
   hookpoint annotate candle-transformers --only src/models/llama.rs --check
 
+Of a folder, hidden folders, builds (`target`) and what .gitignore or .ignore names are left alone; name a file or
+folder to have it read all the same. Files are replaced whole: after an error every file is what it was, or is named as
+written. A symbolic link stays, and the file that it leads to is replaced. Other names of a file (hard links) keep the
+old text. A file that is read-only, or that changes while the command runs, is not written.
+
 Exit codes: 0 done, 1 --check found something to annotate, 2 an error.")]
 struct Annotate {
-    /// A Rust file, a folder, or a crate that cargo has downloaded (`name` for its newest version, or `name@version`)
-    #[arg(value_name = "FILE|FOLDER|CRATE")]
+    /// A Rust file, a folder, a crate that cargo has downloaded (`name` for its newest version, or `name@version`), or
+    /// `-` for standard input
+    #[arg(value_name = "FILE|FOLDER|CRATE|-")]
     target: String,
 
     /// Write to this file or folder; the other files of a folder or crate are copied
@@ -90,7 +98,10 @@ fn annotate(args: &Annotate) -> anyhow::Result<ExitCode> {
         (None, false, false) => Output::Print,
     };
     let target = Target::find(&args.target)?;
-    let report = run(&target, &args.only, &output)?;
+    let bar = Bar::new();
+    let report = run(&target, &args.only, &output, |progress| bar.show(&progress));
+    drop(bar);
+    let report = report?;
     print(&report, &output)?;
     summarize(&report, &target, &output);
     let found = output == Output::Check && report.changed > 0;
@@ -128,6 +139,9 @@ fn summarize(report: &Report, target: &Target, output: &Output) {
     if let Output::To(path) = output {
         eprintln!("written to {}", path.display());
     }
+    for line in left_alone(&report.ignored).iter().chain(&report.notes) {
+        eprintln!("{line}");
+    }
     // The annotations do not compile without it, and nothing else would say so.
     let written = match output {
         Output::To(path) => path.as_path(),
@@ -139,6 +153,35 @@ fn summarize(report: &Report, target: &Target, output: &Output) {
         if std::fs::read_to_string(&manifest).is_ok_and(|text| !text.contains("hookpoint")) {
             eprintln!("next: add hookpoint to the [dependencies] of {}", manifest.display());
         }
+    }
+}
+
+/// A bar on standard error, where that is a terminal. It is gone when this is dropped.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::no_length();
+        if !io::stderr().is_terminal() {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        if let Ok(style) = ProgressStyle::with_template("{prefix:>8} {bar:30} {pos}/{len} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    fn show(&self, progress: &Progress<'_>) {
+        self.0.set_prefix(progress.doing);
+        self.0.set_length(progress.all as u64);
+        self.0.set_position(progress.done as u64);
+        self.0.set_message(progress.path.display().to_string());
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

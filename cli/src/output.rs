@@ -1,21 +1,24 @@
 //! Where the annotated source goes.
 
-use std::fs;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
-use crate::source::{Files, Target};
-use crate::{annotate_sources, diff, Annotated, Counts};
+use crate::replace::{Batch, Contents};
+use crate::source::{slashed, Files, Target};
+use crate::{annotate_each, diff, Annotated, Counts};
 
 /// What to do with annotated source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// Give the text of one file back, to be printed.
     Print,
-    /// Write to another file or folder. With a folder, the files that are not annotated are copied.
+    /// Write to another file or folder. With a folder, the files that are not annotated are copied. All files
+    /// are written, or none; what was there stays until everything new is on the disk.
     To(PathBuf),
-    /// Write back the files that change.
+    /// Write back the files that change. Each is replaced whole, with its permissions, and a file that
+    /// is read-only, or has changed since it was read, is an error.
     InPlace,
     /// Change nothing, and give back a unified diff.
     Check,
@@ -32,9 +35,27 @@ pub struct Report {
     pub changed: usize,
     /// The annotations of all files together.
     pub counts: Counts,
+    /// Files and folders that were left alone because `.gitignore` or `.ignore` names them.
+    pub ignored: Vec<PathBuf>,
+    /// What somebody may not expect, one sentence each.
+    pub notes: Vec<String>,
 }
 
-/// Annotates a target. `only` limits which files of a folder are annotated.
+/// What is being done, and how far it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// What is done to the file: `reading`, `writing`.
+    pub doing: &'static str,
+    /// The file.
+    pub path: &'a Path,
+    /// How many files this has been done to.
+    pub done: usize,
+    /// How many there are.
+    pub all: usize,
+}
+
+/// Annotates a target. `only` limits which files of a folder are annotated. `progress` is told of each file before it
+/// is read, and before it is written.
 ///
 /// Everything is read and annotated before anything is written.
 ///
@@ -46,21 +67,30 @@ pub struct Report {
 /// let file = folder.path().join("head.rs");
 /// std::fs::write(&file, "struct Head(Linear);\n")?;
 ///
-/// let report = run(&Target::File(file.clone()), &[], &Output::Check)?;
+/// let report = run(&Target::File(file.clone()), &[], &Output::Check, |_| {})?;
 /// assert!(report.printed.contains("+#[derive(AutoHook)]"));
-/// run(&Target::File(file.clone()), &[], &Output::InPlace)?;
-/// assert_eq!(run(&Target::File(file), &[], &Output::Check)?.changed, 0);
+/// run(&Target::File(file.clone()), &[], &Output::InPlace, |_| {})?;
+/// assert_eq!(run(&Target::File(file), &[], &Output::Check, |_| {})?.changed, 0);
 /// # Ok::<(), anyhow::Error>(())
 /// ```
 ///
 /// # Errors
 ///
 /// If the output does not fit the target, a file cannot be read or written, or does not parse as Rust.
-pub fn run(target: &Target, only: &[String], output: &Output) -> Result<Report> {
+pub fn run(
+    target: &Target,
+    only: &[String],
+    output: &Output,
+    mut progress: impl FnMut(Progress<'_>),
+) -> Result<Report> {
     check_output(target, output)?;
     let files = Files::read(target, only)?;
-    let annotated = annotate_sources(&files.rust)?;
-    let mut report = Report { read: files.rust.len(), ..Report::default() };
+    let (mut done, all) = (0, files.rust.len());
+    let annotated = annotate_each(&files.rust, |file| {
+        progress(Progress { doing: "reading", path: &file.path, done, all });
+        done += 1;
+    })?;
+    let mut report = Report { read: files.rust.len(), ignored: files.ignored.clone(), ..Report::default() };
     for (file, result) in files.rust.iter().zip(&annotated) {
         report.counts += result.counts;
         report.changed += usize::from(file.text != result.text);
@@ -74,18 +104,17 @@ pub fn run(target: &Target, only: &[String], output: &Output) -> Result<Report> 
                 files.map(|(file, result)| diff::unified(&name(&file.path), &file.text, &result.text));
             report.printed = diffs.collect();
         }
-        Output::InPlace => {
-            for (file, result) in files.rust.iter().zip(&annotated).filter(|(f, r)| f.text != r.text) {
-                write(&file.path, &result.text)?;
-            }
-        }
-        Output::To(path) => write_to(path, &files, &annotated)?,
+        Output::InPlace => report.notes = write(&in_place(&files, &annotated), progress)?,
+        Output::To(path) => report.notes = write(&copied(path, target, &files, &annotated)?, progress)?,
     }
     Ok(report)
 }
 
 fn check_output(target: &Target, output: &Output) -> Result<()> {
     match (target, output) {
+        (Target::Input, Output::InPlace) => {
+            bail!("standard input cannot be changed in place; leave `--in-place` out to print the result")
+        }
         (Target::Crate(path), Output::Print) => bail!(
             "{} is a whole crate: say where the result goes, with `--out FOLDER` or `--check`",
             path.display()
@@ -130,58 +159,66 @@ fn real(path: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn write_to(out: &Path, files: &Files, annotated: &[Annotated]) -> Result<()> {
+/// The files that change, where they are.
+fn in_place<'a>(files: &'a Files, annotated: &'a [Annotated]) -> Vec<(PathBuf, Contents<'a>)> {
+    let changed = files.rust.iter().zip(annotated).filter(|(file, result)| file.text != result.text);
+    let writes = changed.map(|(file, result)| {
+        (file.path.clone(), Contents::InsteadOf { read: &file.text, text: &result.text })
+    });
+    writes.collect()
+}
+
+/// All files, in another place.
+fn copied<'a>(
+    out: &Path,
+    target: &Target,
+    files: &'a Files,
+    annotated: &'a [Annotated],
+) -> Result<Vec<(PathBuf, Contents<'a>)>> {
+    let texts = files.rust.iter().zip(annotated).map(|(file, result)| (file.path.as_path(), &*result.text));
     let Some(root) = &files.root else {
-        for (file, result) in files.rust.iter().zip(annotated) {
-            let names_folder = out.is_dir() || out.as_os_str().to_string_lossy().ends_with(['/', '\\']);
-            let name = file.path.file_name().filter(|_| names_folder);
-            write(&name.map_or_else(|| out.to_path_buf(), |name| out.join(name)), &result.text)?;
-        }
-        return Ok(());
+        let is_folder = out.is_dir() || out.as_os_str().to_string_lossy().ends_with(['/', '\\']);
+        let place = |from: &Path| match (target, from.file_name()) {
+            (Target::Input, _) if is_folder => bail!(
+                "{} is a folder, and standard input has no file name: name a file, as in `--out {}`",
+                out.display(),
+                out.join("model.rs").display()
+            ),
+            (_, Some(name)) if is_folder => Ok(out.join(name)),
+            _ => Ok(out.to_path_buf()),
+        };
+        let from = |path: &'a Path| (*target != Target::Input).then_some(path);
+        return texts
+            .map(|(path, text)| Ok((place(path)?, Contents::Text { text, from: from(path) })))
+            .collect();
     };
-    let texts: std::collections::HashMap<&Path, &str> = files
-        .rust
-        .iter()
-        .map(|file| file.path.as_path())
-        .zip(annotated.iter().map(|r| r.text.as_str()))
-        .collect();
-    for below in &files.all {
-        let (from, to) = (root.join(below), out.join(below));
-        match texts.get(from.as_path()) {
-            Some(text) => write(&to, text)?,
-            None => {
-                make_parent(&to)?;
-                let failed = || format!("cannot copy {} to {}", from.display(), to.display());
-                fs::copy(&from, &to).with_context(failed)?;
-            }
-        }
-    }
-    Ok(())
+    let texts: HashMap<&Path, &str> = texts.collect();
+    let writes = files.all.iter().map(|below| {
+        let from = root.join(below);
+        let contents = match texts.get_key_value(from.as_path()) {
+            Some((from, text)) => Contents::Text { text, from: Some(from) },
+            None => Contents::CopyOf(from),
+        };
+        (out.join(below), contents)
+    });
+    Ok(writes.collect())
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    make_parent(path)?;
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn make_parent(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(folder) => {
-            fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))
-        }
-        None => Ok(()),
+fn write(writes: &[(PathBuf, Contents<'_>)], mut progress: impl FnMut(Progress<'_>)) -> Result<Vec<String>> {
+    let mut batch = Batch::default();
+    for (done, (path, contents)) in writes.iter().enumerate() {
+        progress(Progress { doing: "writing", path, done, all: writes.len() });
+        batch.add(path, contents)?;
     }
+    Ok(batch.commit(|_| {})?)
 }
 
 /// How a diff names a file: as the user does, or below the crate's own folder, with `/`.
 fn shown(target: &Target, path: &Path) -> String {
     let outside = match target {
         Target::Crate(root) => root.parent(),
-        Target::File(_) | Target::Folder(_) => None,
+        Target::File(_) | Target::Folder(_) | Target::Input => None,
     };
     let path = outside.and_then(|outside| path.strip_prefix(outside).ok()).unwrap_or(path);
-    let parts = path
-        .components()
-        .filter(|part| matches!(part, std::path::Component::Normal(_) | std::path::Component::ParentDir));
-    parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+    slashed(path)
 }

@@ -1,12 +1,17 @@
-//! What is to be annotated: a file, a folder or a downloaded crate, and which of its files.
+//! What is to be annotated: a file, a folder, a downloaded crate or standard input, and which of its files.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 
 use crate::registry::{self, CrateName};
+use crate::walk::{is_hidden, walk, walk_crate, Walked};
 use crate::Source;
+
+/// How standard input is named in errors and diffs.
+const INPUT: &str = "<stdin>";
 
 /// Something that can be annotated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,15 +22,20 @@ pub enum Target {
     Folder(PathBuf),
     /// The folder of a crate that cargo downloaded. Cargo shares it between all projects, so it is read only.
     Crate(PathBuf),
+    /// What comes in on standard input, as one file.
+    Input,
 }
 
 impl Target {
-    /// Finds what the user named: a path if there is one, else a crate.
+    /// Finds what the user named: `-` is standard input, a path is a file or a folder, and a name without any is a crate.
     ///
     /// # Errors
     ///
     /// If there is no such thing; the error says what to do.
     pub fn find(named: &str) -> Result<Self> {
+        if named == "-" {
+            return Ok(Self::Input);
+        }
         let path = Path::new(named);
         if path.is_dir() {
             return Ok(Self::Folder(path.to_path_buf()));
@@ -40,10 +50,11 @@ impl Target {
         Ok(Self::Crate(registry::find(&registry::cargo_home()?, &wanted)?))
     }
 
-    /// The file or folder.
+    /// The file or folder; `<stdin>` for standard input.
     pub fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Folder(path) | Self::Crate(path) => path,
+            Self::Input => Path::new(INPUT),
         }
     }
 }
@@ -57,6 +68,8 @@ pub struct Files {
     pub rust: Vec<Source>,
     /// All files, as paths below the root.
     pub all: Vec<PathBuf>,
+    /// Files and folders that are left alone because `.gitignore` or `.ignore` names them, as paths below the root.
+    pub ignored: Vec<PathBuf>,
 }
 
 impl Files {
@@ -67,70 +80,86 @@ impl Files {
     /// If something cannot be read, or `only` is wrong or selects nothing.
     pub fn read(target: &Target, only: &[String]) -> Result<Self> {
         match target {
+            Target::Input => {
+                if !only.is_empty() {
+                    bail!("--only selects files of a folder or crate, and `-` is standard input");
+                }
+                let mut bytes = Vec::new();
+                std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+                let input = as_rust(PathBuf::from(INPUT), bytes)?;
+                Ok(Self { root: None, rust: vec![input], all: Vec::new(), ignored: Vec::new() })
+            }
             Target::File(path) => {
                 if !only.is_empty() {
                     bail!("--only selects files of a folder or crate, and {} is one file", path.display());
                 }
-                Ok(Self { root: None, rust: vec![read_rust(path.clone())?], all: Vec::new() })
+                let file = read_rust(path.clone())?;
+                Ok(Self { root: None, rust: vec![file], all: Vec::new(), ignored: Vec::new() })
             }
-            Target::Folder(root) | Target::Crate(root) => {
-                let filters = only.iter().map(|text| Filter::parse(text)).collect::<Result<Vec<_>>>()?;
-                let mut all = Vec::new();
-                walk(root, Path::new(""), &mut all)?;
-                let is_rust = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
-                let rust: Vec<&PathBuf> = all.iter().filter(is_rust).collect();
-                if rust.is_empty() {
-                    bail!("there are no Rust files in {}", root.display());
-                }
-                for filter in &filters {
-                    if !rust.iter().any(|path| filter.selects(path)) {
-                        bail!(
-                            "--only {} selects no Rust file of {}; paths are below that folder, as in `--only {}`",
-                            filter.text,
-                            root.display(),
-                            rust[0].display()
-                        );
-                    }
-                }
-                let selected =
-                    |path: &&PathBuf| filters.is_empty() || filters.iter().any(|f| f.selects(path));
-                let rust = rust.into_iter().filter(selected).map(|path| read_rust(root.join(path)));
-                Ok(Self { root: Some(root.clone()), rust: rust.collect::<Result<_>>()?, all })
+            Target::Folder(root) => {
+                let walked = walk(root)?;
+                Self::of_folder(root, walked, only, |path| !is_hidden(path))
             }
+            Target::Crate(root) => Self::of_folder(root, walk_crate(root)?, only, |_| true),
         }
     }
+
+    fn of_folder(root: &Path, walked: Walked, only: &[String], is_ours: fn(&Path) -> bool) -> Result<Self> {
+        let Walked { files: all, ignored } = walked;
+        let filters = only.iter().map(|text| Filter::parse(text)).collect::<Result<Vec<_>>>()?;
+        let is_rust = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+        let rust: Vec<&PathBuf> = all.iter().filter(is_rust).filter(|path| is_ours(path)).collect();
+        let left_alone = || match left_alone(&ignored) {
+            Some(left) => format!("; {left} (name one of them to have it read)"),
+            None => String::new(),
+        };
+        if rust.is_empty() {
+            bail!("there are no Rust files in {}{}", root.display(), left_alone());
+        }
+        for filter in &filters {
+            if !rust.iter().any(|path| filter.selects(path)) {
+                bail!(
+                    "--only {} selects no Rust file of {}; paths are below that folder, as in `--only {}`{}",
+                    filter.text,
+                    root.display(),
+                    rust[0].display(),
+                    left_alone()
+                );
+            }
+        }
+        let selected = |path: &&PathBuf| filters.is_empty() || filters.iter().any(|f| f.selects(path));
+        let rust = rust.into_iter().filter(selected).map(|path| read_rust(root.join(path)));
+        Ok(Self { root: Some(root.to_path_buf()), rust: rust.collect::<Result<_>>()?, all, ignored })
+    }
+}
+
+/// A line on what was left alone; none if that is nothing.
+pub fn left_alone(ignored: &[PathBuf]) -> Option<String> {
+    const SHOWN: usize = 5;
+    let mut names: Vec<String> = ignored.iter().take(SHOWN).map(|path| slashed(path)).collect();
+    if ignored.len() > SHOWN {
+        names.push(format!("and {} more", ignored.len() - SHOWN));
+    }
+    let names = (!names.is_empty()).then(|| names.join(", "))?;
+    Some(format!("left alone, as .gitignore or .ignore asks: {names}"))
+}
+
+/// A path with `/` on every system.
+pub(crate) fn slashed(path: &Path) -> String {
+    let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
 fn read_rust(path: PathBuf) -> Result<Source> {
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    as_rust(path, bytes)
+}
+
+fn as_rust(path: PathBuf, bytes: Vec<u8>) -> Result<Source> {
     let text = String::from_utf8(bytes).ok();
     let text =
         text.with_context(|| format!("{} is not UTF-8 text, as Rust source must be", path.display()))?;
     Ok(Source { path, text })
-}
-
-/// All files below `root`, sorted, without what version control and builds keep there.
-fn walk(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    let folder = root.join(below);
-    let failed = || format!("cannot read {}", folder.display());
-    let mut entries = fs::read_dir(&folder)
-        .with_context(failed)?
-        .collect::<std::io::Result<Vec<_>>>()
-        .with_context(failed)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let path = below.join(entry.file_name());
-        // A link to a folder may lead back to it, so links are followed to files only.
-        if entry.file_type().with_context(failed)?.is_dir() {
-            let is_build = root.join(&path).join("CACHEDIR.TAG").exists();
-            if entry.file_name() != ".git" && !is_build {
-                walk(root, &path, found)?;
-            }
-        } else if root.join(&path).is_file() && entry.file_name() != ".cargo-ok" {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// One `--only`: a path below the folder (a file, or everything in a folder) or a glob.

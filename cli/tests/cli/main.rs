@@ -4,9 +4,18 @@
 //! - `golden`: whole files, before and after, with `\n` and with `\r\n`
 //! - `corpus`: all of candle-transformers
 //! - `command`: the binary, as a user meets it
+//! - `safety`: what a write that fails, a link, or a change in between does to the files
+//! - `folders`: what is read of a folder, and what is left alone
+//! - `streams`: standard input, standard output, and files of any size
+//!
+//! `place` is the folder that the last four run the command in.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 mod command;
 mod corpus;
+mod folders;
 mod golden;
+mod place;
 mod rules;
+mod safety;
+mod streams;
