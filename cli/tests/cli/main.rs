@@ -1,7 +1,5 @@
-//! Tests of the annotator from outside.
+//! Tests of the command from outside. The rules of annotation have theirs in the crate `hookpoint-annotate`.
 //!
-//! - `rules`: one test per rule, on a few lines of source
-//! - `golden`: whole files, before and after, with `\n` and with `\r\n`
 //! - `corpus`: all of candle-transformers
 //! - `command`: the binary, as a user meets it
 //! - `safety`: what a write that fails, a link, or a change in between does to the files
@@ -14,8 +12,6 @@
 mod command;
 mod corpus;
 mod folders;
-mod golden;
 mod place;
-mod rules;
 mod safety;
 mod streams;

@@ -125,7 +125,14 @@ fn another_name_of_the_file_keeps_the_old_text_and_a_note_says_so() {
     let place = Place::new(&[("a.rs", PLAIN)]);
     fs::hard_link(place.path("a.rs"), place.path("kept.rs")).unwrap();
     let outcome = place.annotate(&["a.rs", "--in-place"]);
-    assert!(outcome.succeeds().err.contains("a.rs had 1 other name (a hard link)"), "{}", outcome.err);
+    assert!(
+        outcome
+            .succeeds()
+            .err
+            .contains("note: a.rs: 1 other name of this file (a hard link) keeps the old text"),
+        "{}",
+        outcome.err
+    );
     assert_eq!([place.read("a.rs").as_str(), &place.read("kept.rs")], [ANNOTATED, PLAIN]);
     // Where both are annotated, both have the annotated text.
     let place = Place::new(&[("src/a.rs", PLAIN)]);

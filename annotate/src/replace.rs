@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
+use crate::text::Note;
+
 /// What a file gets.
 #[derive(Debug, Clone)]
 pub(crate) enum Contents<'a> {
@@ -35,7 +37,7 @@ pub(crate) enum Contents<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
     /// The file may not be written to.
-    #[error("{0} is read-only; make it writable, or write a copy with `--out`")]
+    #[error("{0} is read-only; make it writable, or annotate a copy")]
     ReadOnly(PathBuf),
     /// The path is that of a folder, a pipe or a device.
     #[error("{0} is not a file")]
@@ -44,13 +46,13 @@ pub enum Cause {
     #[error("the link {0} leads nowhere; remove it, or name the file that it is to lead to")]
     DeadLink(PathBuf),
     /// Somebody else wrote to the file in the meantime.
-    #[error("{0} has changed since it was read; run the command again")]
+    #[error("{0} has changed since it was read; annotate it again")]
     Changed(PathBuf),
     /// Two names of one file, with two texts.
     #[error("{0} and {1} are one file, which cannot get two texts; leave one of them out")]
     TwoTexts(PathBuf, PathBuf),
     /// The new file would belong to somebody else.
-    #[error("{path} cannot keep its owner; run this as its owner, or write a copy with `--out`")]
+    #[error("{path} cannot keep its owner; run this as its owner, or annotate a copy")]
     Owner {
         /// The file.
         path: PathBuf,
@@ -156,7 +158,7 @@ impl Batch {
     /// Puts all files into their places. `next` is told of each before it is renamed.
     ///
     /// Gives back notes on what somebody may not expect.
-    pub(crate) fn commit(mut self, mut next: impl FnMut(&Path)) -> Result<Vec<String>, WriteError> {
+    pub(crate) fn commit(mut self, mut next: impl FnMut(&Path)) -> Result<Vec<Note>, WriteError> {
         let notes = self.parted_names();
         let mut changed: Vec<Pending> = Vec::new();
         let mut rest = std::mem::take(&mut self.pending).into_iter();
@@ -267,7 +269,7 @@ impl Batch {
 
     /// Notes on the files whose other names keep the old text.
     #[cfg(unix)]
-    fn parted_names(&self) -> Vec<String> {
+    fn parted_names(&self) -> Vec<Note> {
         use std::os::unix::fs::MetadataExt;
         let identity = |old: &Metadata| (old.dev(), old.ino());
         let mut ours: HashMap<(u64, u64), u64> = HashMap::new();
@@ -277,18 +279,18 @@ impl Batch {
         let notes = self.pending.iter().filter_map(|pending| {
             let old = pending.old.as_ref()?;
             let others = old.nlink().saturating_sub(ours.get(&identity(old)).copied().unwrap_or_default());
-            let path = pending.path.display();
-            match others {
-                0 => None,
-                1 => Some(format!("{path} had 1 other name (a hard link), which keeps the old text")),
-                _ => Some(format!("{path} had {others} other names (hard links), which keep the old text")),
-            }
+            let message = match others {
+                0 => return None,
+                1 => "1 other name of this file (a hard link) keeps the old text".to_string(),
+                _ => format!("{others} other names of this file (hard links) keep the old text"),
+            };
+            Some(Note { path: pending.path.clone(), line: None, message })
         });
         notes.collect()
     }
 
     #[cfg(not(unix))]
-    fn parted_names(&self) -> Vec<String> {
+    fn parted_names(&self) -> Vec<Note> {
         Vec::new()
     }
 }

@@ -1,14 +1,13 @@
-//! What is to be annotated: a file, a folder, a downloaded crate or standard input, and which of its files.
+//! What the user named: a file, a folder, a downloaded crate or standard input, and which of its files.
 
-use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use hookpoint_annotate::{Error, Sources};
 
 use crate::registry::{self, CrateName};
-use crate::walk::{is_hidden, walk, walk_crate, Walked};
-use crate::Source;
+use crate::render::left_alone;
 
 /// How standard input is named in errors and diffs.
 const INPUT: &str = "<stdin>";
@@ -57,109 +56,64 @@ impl Target {
             Self::Input => Path::new(INPUT),
         }
     }
-}
 
-/// The files of a folder, by their paths below it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
-    /// The folder they are in; none for a single file.
-    pub root: Option<PathBuf>,
-    /// The Rust files that are annotated. Their paths are complete.
-    pub rust: Vec<Source>,
-    /// All files, as paths below the root.
-    pub all: Vec<PathBuf>,
-    /// Files and folders that are left alone because `.gitignore` or `.ignore` names them, as paths below the root.
-    pub ignored: Vec<PathBuf>,
-}
-
-impl Files {
-    /// Reads what a target holds. `only` limits what is annotated, by subpath or by glob.
+    /// The source that is to be annotated. `only` limits it, by subpath or by glob.
     ///
     /// # Errors
     ///
     /// If something cannot be read, or `only` is wrong or selects nothing.
-    pub fn read(target: &Target, only: &[String]) -> Result<Self> {
-        match target {
-            Target::Input => {
-                if !only.is_empty() {
-                    bail!("--only selects files of a folder or crate, and `-` is standard input");
-                }
-                let mut bytes = Vec::new();
-                std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
-                let input = as_rust(PathBuf::from(INPUT), bytes)?;
-                Ok(Self { root: None, rust: vec![input], all: Vec::new(), ignored: Vec::new() })
+    pub fn sources<'w>(&self, only: &[String]) -> Result<Sources<'w>> {
+        let sources = match self {
+            Self::Input if !only.is_empty() => {
+                bail!("--only selects files of a folder or crate, and `-` is standard input")
             }
-            Target::File(path) => {
-                if !only.is_empty() {
-                    bail!("--only selects files of a folder or crate, and {} is one file", path.display());
-                }
-                let file = read_rust(path.clone())?;
-                Ok(Self { root: None, rust: vec![file], all: Vec::new(), ignored: Vec::new() })
+            Self::File(path) if !only.is_empty() => {
+                bail!("--only selects files of a folder or crate, and {} is one file", path.display())
             }
-            Target::Folder(root) => {
-                let walked = walk(root)?;
-                Self::of_folder(root, walked, only, |path| !is_hidden(path))
-            }
-            Target::Crate(root) => Self::of_folder(root, walk_crate(root)?, only, |_| true),
-        }
-    }
-
-    fn of_folder(root: &Path, walked: Walked, only: &[String], is_ours: fn(&Path) -> bool) -> Result<Self> {
-        let Walked { files: all, ignored } = walked;
-        let filters = only.iter().map(|text| Filter::parse(text)).collect::<Result<Vec<_>>>()?;
-        let is_rust = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
-        let rust: Vec<&PathBuf> = all.iter().filter(is_rust).filter(|path| is_ours(path)).collect();
-        let left_alone = || match left_alone(&ignored) {
-            Some(left) => format!("; {left} (name one of them to have it read)"),
-            None => String::new(),
+            Self::Input => return input(),
+            Self::File(path) => return Ok(Sources::file(path)),
+            Self::Folder(root) => Sources::folder(root),
+            Self::Crate(root) => Sources::package(root),
         };
-        if rust.is_empty() {
-            bail!("there are no Rust files in {}{}", root.display(), left_alone());
+        let sources = sources.map_err(|error| match &error {
+            Error::NoRust { ignored, .. } => anyhow::anyhow!("{error}{}", also_ignored(ignored)),
+            _ => error.into(),
+        })?;
+        if only.is_empty() {
+            return Ok(sources);
         }
+        let filters = only.iter().map(|text| Filter::parse(text)).collect::<Result<Vec<_>>>()?;
         for filter in &filters {
-            if !rust.iter().any(|path| filter.selects(path)) {
+            if !sources.rust().iter().any(|path| filter.selects(path)) {
                 bail!(
                     "--only {} selects no Rust file of {}; paths are below that folder, as in `--only {}`{}",
                     filter.text,
-                    root.display(),
-                    rust[0].display(),
-                    left_alone()
+                    self.path().display(),
+                    sources.rust()[0].display(),
+                    also_ignored(sources.ignored())
                 );
             }
         }
-        let selected = |path: &&PathBuf| filters.is_empty() || filters.iter().any(|f| f.selects(path));
-        let rust = rust.into_iter().filter(selected).map(|path| read_rust(root.join(path)));
-        Ok(Self { root: Some(root.to_path_buf()), rust: rust.collect::<Result<_>>()?, all, ignored })
+        Ok(sources.only(|path| filters.iter().any(|filter| filter.selects(path))))
     }
 }
 
-/// A line on what was left alone; none if that is nothing.
-pub fn left_alone(ignored: &[PathBuf]) -> Option<String> {
-    const SHOWN: usize = 5;
-    let mut names: Vec<String> = ignored.iter().take(SHOWN).map(|path| slashed(path)).collect();
-    if ignored.len() > SHOWN {
-        names.push(format!("and {} more", ignored.len() - SHOWN));
-    }
-    let names = (!names.is_empty()).then(|| names.join(", "))?;
-    Some(format!("left alone, as .gitignore or .ignore asks: {names}"))
+fn input<'w>() -> Result<Sources<'w>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+    let text = String::from_utf8(bytes).map_err(|_| Error::NotText { path: INPUT.into() })?;
+    Ok(Sources::text(INPUT, text))
+}
+
+fn also_ignored(ignored: &[PathBuf]) -> String {
+    left_alone(ignored)
+        .map_or_else(String::new, |left| format!("; {left} (name one of them to have it read)"))
 }
 
 /// A path with `/` on every system.
 pub(crate) fn slashed(path: &Path) -> String {
     let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
-}
-
-fn read_rust(path: PathBuf) -> Result<Source> {
-    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    as_rust(path, bytes)
-}
-
-fn as_rust(path: PathBuf, bytes: Vec<u8>) -> Result<Source> {
-    let text = String::from_utf8(bytes).ok();
-    let text =
-        text.with_context(|| format!("{} is not UTF-8 text, as Rust source must be", path.display()))?;
-    Ok(Source { path, text })
 }
 
 /// One `--only`: a path below the folder (a file, or everything in a folder) or a glob.
@@ -195,6 +149,8 @@ impl Filter {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -224,10 +180,10 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         let target = Target::find(folder.path().to_str().unwrap()).unwrap();
-        let files = Files::read(&target, &[]).unwrap();
-        assert_eq!(files.all, ["README.md", "src/a.rs", "src/b/c.rs"].map(PathBuf::from));
-        assert_eq!(files.rust.len(), 2);
-        let error = Files::read(&target, &["lib".to_string()]).unwrap_err().to_string();
+        let files = target.sources(&[]).unwrap();
+        assert_eq!(files.files(), ["README.md", "src/a.rs", "src/b/c.rs"].map(PathBuf::from));
+        assert_eq!(files.read().unwrap().len(), 2);
+        let error = target.sources(&["lib".to_string()]).err().unwrap().to_string();
         assert!(error.contains("selects no Rust file"), "{error}");
     }
 

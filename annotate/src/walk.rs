@@ -10,14 +10,16 @@
 //! Somebody who names a folder wants that folder: it is read even if it is hidden, a build, or ignored from above.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::Match;
 
+use crate::error::Error;
+
 /// What there is in a folder.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Walked {
     /// The files, as paths below the folder, sorted.
     pub(crate) files: Vec<PathBuf>,
@@ -26,17 +28,17 @@ pub(crate) struct Walked {
 }
 
 /// Finds the files of a folder that somebody works in.
-pub(crate) fn walk(root: &Path) -> Result<Walked> {
-    let real = root.canonicalize().with_context(|| format!("cannot read {}", root.display()))?;
+pub(crate) fn walk(root: &Path) -> Result<Walked, Error> {
+    let real = root.canonicalize().map_err(|source| unreadable(root, source))?;
     let mut rules = Rules::above(&real)?;
     let mut walked = Walked::default();
     folder(root, &real, Path::new(""), &mut rules, &mut walked)?;
     Ok(walked)
 }
 
-/// Finds all files of a crate as cargo downloaded it. What its authors ignore they did not publish.
-pub(crate) fn walk_crate(root: &Path) -> Result<Walked> {
-    fn folder(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+/// Finds all files of a package as it was published. What its authors ignore they did not publish.
+pub(crate) fn walk_package(root: &Path) -> Result<Walked, Error> {
+    fn folder(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<(), Error> {
         for entry in entries(&root.join(below))? {
             let path = below.join(&entry.name);
             if entry.is_folder {
@@ -60,7 +62,13 @@ pub(crate) fn is_hidden(path: &Path) -> bool {
 }
 
 /// `root` is the folder as it was named, `real` the same without links: the rules know folders by those.
-fn folder(root: &Path, real: &Path, below: &Path, rules: &mut Rules, walked: &mut Walked) -> Result<()> {
+fn folder(
+    root: &Path,
+    real: &Path,
+    below: &Path,
+    rules: &mut Rules,
+    walked: &mut Walked,
+) -> Result<(), Error> {
     rules.enter(&real.join(below))?;
     for entry in entries(&root.join(below))? {
         let path = below.join(&entry.name);
@@ -88,12 +96,12 @@ struct Entry {
     is_folder: bool,
 }
 
-fn entries(folder: &Path) -> Result<Vec<Entry>> {
-    let failed = || format!("cannot read {}", folder.display());
+fn entries(folder: &Path) -> Result<Vec<Entry>, Error> {
+    let failed = |source| unreadable(folder, source);
     let mut entries = Vec::new();
-    for entry in fs::read_dir(folder).with_context(failed)? {
-        let entry = entry.with_context(failed)?;
-        let is_folder = entry.file_type().with_context(failed)?.is_dir();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_folder = entry.file_type().map_err(failed)?.is_dir();
         entries.push(Entry { name: entry.file_name(), is_folder });
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -134,7 +142,7 @@ struct Rule {
 
 impl Rules {
     /// The rules above a folder, unless it is ignored itself: then they say nothing about what is in it.
-    fn above(real: &Path) -> Result<Self> {
+    fn above(real: &Path) -> Result<Self, Error> {
         let mut rules = Self::default();
         let folders: Vec<&Path> = real.ancestors().collect();
         for (i, above) in folders.iter().enumerate().skip(1).rev() {
@@ -146,7 +154,7 @@ impl Rules {
         Ok(rules)
     }
 
-    fn enter(&mut self, folder: &Path) -> Result<()> {
+    fn enter(&mut self, folder: &Path) -> Result<(), Error> {
         let repository = folder.join(".git");
         let exclude = || read(folder, ".git/info/exclude");
         self.folders.push(Rule {
@@ -190,14 +198,23 @@ fn decides(rules: &Gitignore, path: &Path, is_folder: bool) -> Option<bool> {
 }
 
 /// The rules of one file. A line that is no rule is none for git either.
-fn read(folder: &Path, name: &str) -> Result<Gitignore> {
+fn read(folder: &Path, name: &str) -> Result<Gitignore, Error> {
     let path = folder.join(name);
     if !path.is_file() {
         return Ok(Gitignore::empty());
     }
     let mut builder = GitignoreBuilder::new(folder);
-    if let Some(error) = builder.add(&path).filter(|error| error.is_io()) {
-        return Err(error).with_context(|| format!("cannot read {}", path.display()));
+    let failed = |error: ignore::Error| unreadable(&path, error.into_io_error().unwrap_or_else(other));
+    if let Some(error) = builder.add(&path).filter(ignore::Error::is_io) {
+        return Err(failed(error));
     }
-    builder.build().with_context(|| format!("cannot read {}", path.display()))
+    builder.build().map_err(failed)
+}
+
+fn unreadable(path: &Path, source: io::Error) -> Error {
+    Error::Read { path: path.to_path_buf(), source }
+}
+
+fn other() -> io::Error {
+    io::Error::other("its rules are too many")
 }
