@@ -1,48 +1,25 @@
-//! Adds hookpoint's annotations to Rust source that somebody else wrote.
+//! The command `hookpoint`, as a library: what its subcommands do, and how it is shown.
 //!
-//! The work is three steps, one module each: `read` turns the text of a file into the few facts that
-//! matter (types, `impl` blocks, imports, and where they stand), `survey` decides over all files which
-//! types are modules, and `annotate` inserts text at byte offsets. Nothing is ever printed back from a
-//! syntax tree, so whatever is not inserted stays as it was, byte for byte.
+//! A subcommand is one file in [`commands`]: its arguments, and a function that does it with the libraries of the
+//! workspace. How something looks in a terminal is in [`render`].
 //!
 //! ```
-//! let source = "\
-//! use candle_nn::Linear;
+//! use hookpoint_cli::target::Target;
 //!
-//! /// Two layers.
-//! struct Mlp { up: Linear, down: Linear }
+//! let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("head.rs");
+//! std::fs::write(&file, "struct Head(Linear);\n")?;
 //!
-//! impl Mlp {
-//!     fn forward(&self, x: &Tensor) -> Result<Tensor> { x.apply(&self.up)?.apply(&self.down) }
-//! }
-//! ";
-//! let annotated = hookpoint_cli::annotate_source(source)?;
-//! assert_eq!(annotated.text, "\
-//! use hookpoint::{auto_hook, AutoHook};
-//!
-//! use candle_nn::Linear;
-//!
-//! /// Two layers.
-//! #[derive(AutoHook)]
-//! struct Mlp { up: Linear, down: Linear }
-//!
-//! #[auto_hook]
-//! impl Mlp {
-//!     fn forward(&self, x: &Tensor) -> Result<Tensor> { x.apply(&self.up)?.apply(&self.down) }
-//! }
-//! ");
-//! assert_eq!((annotated.counts.modules, annotated.counts.impls), (1, 1));
-//! # Ok::<(), hookpoint_cli::SyntaxError>(())
+//! let sources = Target::find(&file.display().to_string())?.sources(&[])?;
+//! let annotation = sources.annotate()?;
+//! let AnnotatedFile { source, annotated } = &annotation.files()[0];
+//! let diff = hookpoint_cli::render::diff::unified("head.rs", &source.text, &annotated.text);
+//! assert!(diff.contains("+#[derive(AutoHook)]"));
+//! # use hookpoint_annotate::AnnotatedFile;
+//! # Ok::<(), anyhow::Error>(())
 //! ```
 
-mod annotate;
-pub mod diff;
-mod error;
-pub mod output;
-mod read;
+pub mod commands;
 pub mod registry;
-pub mod source;
-mod survey;
-
-pub use annotate::{annotate_source, annotate_sources, Annotated, Counts, Source};
-pub use error::{SyntaxError, SyntaxErrors};
+pub mod render;
+pub mod target;

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use hookpoint_cli::diff;
+use hookpoint_cli::render::diff;
 use hookpoint_examples::{exit, Colours, Screen};
 
 use project::Project;

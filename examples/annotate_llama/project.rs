@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{ensure, Context, Result};
-use hookpoint_cli::{annotate_sources, Counts, Source};
+use hookpoint_annotate::{annotate_sources, Counts, Source};
 use serde_json::Value;
 
 use crate::build::cargo;

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
-use hookpoint_cli::source::{Files, Target};
-use hookpoint_cli::{annotate_sources, Counts};
+use hookpoint_annotate::{Counts, Sources};
 use serde_json::Value;
 use toml::{toml, Table};
 
@@ -39,20 +38,16 @@ impl Workspace {
         let root = ours.target.join("conformance");
         let mut written = Written::new(&root);
 
-        let target = Target::Crate(ours.original.clone());
-        let files = Files::read(&target, &[MODELS.to_string()])?;
-        let annotated = annotate_sources(&files.rust)?;
-        let mut counts = Counts::default();
-        for below in files.all.iter().filter(|below| below.starts_with("src")) {
+        let sources = Sources::package(&ours.original)?.only(|below| below.starts_with(MODELS));
+        let all = sources.files().to_vec();
+        let annotation = sources.annotate()?;
+        for below in all.iter().filter(|below| below.starts_with("src")) {
             let from = ours.original.join(below);
             let text = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
-            let at = files.rust.iter().position(|file| file.path == from);
-            let new = at.map_or(text.as_slice(), |at| annotated[at].text.as_bytes());
+            let annotated = annotation.files().iter().find(|file| file.source.path == from);
+            let new = annotated.map_or(text.as_slice(), |file| file.annotated.text.as_bytes());
             written.write(&Path::new(PLAIN).join(below), &text)?;
             written.write(&Path::new(ANNOTATED).join(below), new)?;
-        }
-        for file in &annotated {
-            counts += file.counts;
         }
 
         let manifest = read_toml(&ours.original.join("Cargo.toml"))?;
@@ -64,7 +59,7 @@ impl Workspace {
         let missing = features::missing(&ours.root, &root)?;
         written.manifest(COMPARE, &comparing(&ours.root, &missing))?;
         written.remove_others()?;
-        Ok(Self { root, target: ours.target, files: files.rust.len(), counts })
+        Ok(Self { root, target: ours.target, files: annotation.files().len(), counts: annotation.counts() })
     }
 
     /// The folder with the annotated models.

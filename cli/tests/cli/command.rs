@@ -1,65 +1,6 @@
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
-use tempfile::TempDir;
-
-const PLAIN: &str = "struct Head(Linear);\n";
-const ANNOTATED: &str = "use hookpoint::AutoHook;\n\n#[derive(AutoHook)]\nstruct Head(Linear);\n";
-
-/// A folder with files, in which the command is run.
-struct Place(TempDir);
-
-impl Place {
-    fn new(files: &[(&str, &str)]) -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
-        for (name, text) in files {
-            let path = place.path(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    /// Runs `hookpoint annotate` with arguments; `cargo` in this place is its cargo home.
-    fn annotate(&self, args: &[&str]) -> Outcome {
-        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_hookpoint")));
-        let command = command.arg("annotate").args(args).current_dir(self.0.path());
-        Outcome::new(command.env("CARGO_HOME", self.path("cargo")).output().unwrap())
-    }
-}
-
-struct Outcome {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Outcome {
-    fn new(output: Output) -> Self {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Self { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
-    }
-
-    /// An error, with a word that helps.
-    fn fails_with(&self, hint: &str) {
-        assert_eq!((self.code, self.out.as_str()), (2, ""), "{}", self.err);
-        assert!(self.err.contains(hint), "{}", self.err);
-    }
-
-    fn succeeds(&self) -> &Self {
-        assert_eq!(self.code, 0, "{}", self.err);
-        self
-    }
-}
+use crate::place::{Place, ANNOTATED, PLAIN};
 
 #[test]
 fn a_file_is_printed_and_the_summary_is_not_in_the_way() {

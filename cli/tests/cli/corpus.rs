@@ -1,15 +1,15 @@
 //! All of candle-transformers 0.11.1, as cargo downloaded it.
 
+use hookpoint_annotate::{annotate_sources, Annotated, Counts, Source};
 use hookpoint_cli::registry::{cargo_home, find, CrateName};
-use hookpoint_cli::source::{Files, Target};
-use hookpoint_cli::{annotate_sources, Annotated, Counts, Source};
+use hookpoint_cli::target::Target;
 use syn::visit::Visit;
 
 /// The files below `only`; none, and a line that says so, where cargo has not downloaded the crate.
 fn corpus(only: &str) -> Option<Vec<Source>> {
     let wanted = CrateName::parse("candle-transformers@0.11.1").unwrap();
     match cargo_home().and_then(|home| find(&home, &wanted)) {
-        Ok(root) => Some(Files::read(&Target::Crate(root), &[only.to_string()]).unwrap().rust),
+        Ok(root) => Some(Target::Crate(root).sources(&[only.to_string()]).unwrap().read().unwrap()),
         Err(error) => {
             eprintln!("SKIPPED, candle-transformers 0.11.1 is not there: {error}");
             None

@@ -1,12 +1,17 @@
-//! Tests of the annotator from outside.
+//! Tests of the command from outside. The rules of annotation have theirs in the crate `hookpoint-annotate`.
 //!
-//! - `rules`: one test per rule, on a few lines of source
-//! - `golden`: whole files, before and after, with `\n` and with `\r\n`
 //! - `corpus`: all of candle-transformers
 //! - `command`: the binary, as a user meets it
+//! - `safety`: what a write that fails, a link, or a change in between does to the files
+//! - `folders`: what is read of a folder, and what is left alone
+//! - `streams`: standard input, standard output, and files of any size
+//!
+//! `place` is the folder that the last four run the command in.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed test is a panic")]
 
 mod command;
 mod corpus;
-mod golden;
-mod rules;
+mod folders;
+mod place;
+mod safety;
+mod streams;

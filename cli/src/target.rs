@@ -1,12 +1,16 @@
-//! What is to be annotated: a file, a folder or a downloaded crate, and which of its files.
+//! What the user named: a file, a folder, a downloaded crate or standard input, and which of its files.
 
-use std::fs;
+use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
+use hookpoint_annotate::{Error, Sources};
 
 use crate::registry::{self, CrateName};
-use crate::Source;
+use crate::render::left_alone;
+
+/// How standard input is named in errors and diffs.
+const INPUT: &str = "<stdin>";
 
 /// Something that can be annotated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,15 +21,20 @@ pub enum Target {
     Folder(PathBuf),
     /// The folder of a crate that cargo downloaded. Cargo shares it between all projects, so it is read only.
     Crate(PathBuf),
+    /// What comes in on standard input, as one file.
+    Input,
 }
 
 impl Target {
-    /// Finds what the user named: a path if there is one, else a crate.
+    /// Finds what the user named: `-` is standard input, a path is a file or a folder, and a name without any is a crate.
     ///
     /// # Errors
     ///
     /// If there is no such thing; the error says what to do.
     pub fn find(named: &str) -> Result<Self> {
+        if named == "-" {
+            return Ok(Self::Input);
+        }
         let path = Path::new(named);
         if path.is_dir() {
             return Ok(Self::Folder(path.to_path_buf()));
@@ -40,97 +49,71 @@ impl Target {
         Ok(Self::Crate(registry::find(&registry::cargo_home()?, &wanted)?))
     }
 
-    /// The file or folder.
+    /// The file or folder; `<stdin>` for standard input.
     pub fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Folder(path) | Self::Crate(path) => path,
+            Self::Input => Path::new(INPUT),
         }
     }
-}
 
-/// The files of a folder, by their paths below it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
-    /// The folder they are in; none for a single file.
-    pub root: Option<PathBuf>,
-    /// The Rust files that are annotated. Their paths are complete.
-    pub rust: Vec<Source>,
-    /// All files, as paths below the root.
-    pub all: Vec<PathBuf>,
-}
-
-impl Files {
-    /// Reads what a target holds. `only` limits what is annotated, by subpath or by glob.
+    /// The source that is to be annotated. `only` limits it, by subpath or by glob.
     ///
     /// # Errors
     ///
     /// If something cannot be read, or `only` is wrong or selects nothing.
-    pub fn read(target: &Target, only: &[String]) -> Result<Self> {
-        match target {
-            Target::File(path) => {
-                if !only.is_empty() {
-                    bail!("--only selects files of a folder or crate, and {} is one file", path.display());
-                }
-                Ok(Self { root: None, rust: vec![read_rust(path.clone())?], all: Vec::new() })
+    pub fn sources<'w>(&self, only: &[String]) -> Result<Sources<'w>> {
+        let sources = match self {
+            Self::Input if !only.is_empty() => {
+                bail!("--only selects files of a folder or crate, and `-` is standard input")
             }
-            Target::Folder(root) | Target::Crate(root) => {
-                let filters = only.iter().map(|text| Filter::parse(text)).collect::<Result<Vec<_>>>()?;
-                let mut all = Vec::new();
-                walk(root, Path::new(""), &mut all)?;
-                let is_rust = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
-                let rust: Vec<&PathBuf> = all.iter().filter(is_rust).collect();
-                if rust.is_empty() {
-                    bail!("there are no Rust files in {}", root.display());
-                }
-                for filter in &filters {
-                    if !rust.iter().any(|path| filter.selects(path)) {
-                        bail!(
-                            "--only {} selects no Rust file of {}; paths are below that folder, as in `--only {}`",
-                            filter.text,
-                            root.display(),
-                            rust[0].display()
-                        );
-                    }
-                }
-                let selected =
-                    |path: &&PathBuf| filters.is_empty() || filters.iter().any(|f| f.selects(path));
-                let rust = rust.into_iter().filter(selected).map(|path| read_rust(root.join(path)));
-                Ok(Self { root: Some(root.clone()), rust: rust.collect::<Result<_>>()?, all })
+            Self::File(path) if !only.is_empty() => {
+                bail!("--only selects files of a folder or crate, and {} is one file", path.display())
+            }
+            Self::Input => return input(),
+            Self::File(path) => return Ok(Sources::file(path)),
+            Self::Folder(root) => Sources::folder(root),
+            Self::Crate(root) => Sources::package(root),
+        };
+        let sources = sources.map_err(|error| match &error {
+            Error::NoRust { ignored, .. } => anyhow::anyhow!("{error}{}", also_ignored(ignored)),
+            _ => error.into(),
+        })?;
+        if only.is_empty() {
+            return Ok(sources);
+        }
+        let filters = only.iter().map(|text| Filter::parse(text)).collect::<Result<Vec<_>>>()?;
+        for filter in &filters {
+            if !sources.rust().iter().any(|path| filter.selects(path)) {
+                bail!(
+                    "--only {} selects no Rust file of {}; paths are below that folder, as in `--only {}`{}",
+                    filter.text,
+                    self.path().display(),
+                    sources.rust()[0].display(),
+                    also_ignored(sources.ignored())
+                );
             }
         }
+        Ok(sources.only(|path| filters.iter().any(|filter| filter.selects(path))))
     }
 }
 
-fn read_rust(path: PathBuf) -> Result<Source> {
-    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let text = String::from_utf8(bytes).ok();
-    let text =
-        text.with_context(|| format!("{} is not UTF-8 text, as Rust source must be", path.display()))?;
-    Ok(Source { path, text })
+fn input<'w>() -> Result<Sources<'w>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read standard input")?;
+    let text = String::from_utf8(bytes).map_err(|_| Error::NotText { path: INPUT.into() })?;
+    Ok(Sources::text(INPUT, text))
 }
 
-/// All files below `root`, sorted, without what version control and builds keep there.
-fn walk(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    let folder = root.join(below);
-    let failed = || format!("cannot read {}", folder.display());
-    let mut entries = fs::read_dir(&folder)
-        .with_context(failed)?
-        .collect::<std::io::Result<Vec<_>>>()
-        .with_context(failed)?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let path = below.join(entry.file_name());
-        // A link to a folder may lead back to it, so links are followed to files only.
-        if entry.file_type().with_context(failed)?.is_dir() {
-            let is_build = root.join(&path).join("CACHEDIR.TAG").exists();
-            if entry.file_name() != ".git" && !is_build {
-                walk(root, &path, found)?;
-            }
-        } else if root.join(&path).is_file() && entry.file_name() != ".cargo-ok" {
-            found.push(path);
-        }
-    }
-    Ok(())
+fn also_ignored(ignored: &[PathBuf]) -> String {
+    left_alone(ignored)
+        .map_or_else(String::new, |left| format!("; {left} (name one of them to have it read)"))
+}
+
+/// A path with `/` on every system.
+pub(crate) fn slashed(path: &Path) -> String {
+    let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    parts.map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
 /// One `--only`: a path below the folder (a file, or everything in a folder) or a glob.
@@ -166,6 +149,8 @@ impl Filter {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -195,10 +180,10 @@ mod tests {
             fs::write(path, "").unwrap();
         }
         let target = Target::find(folder.path().to_str().unwrap()).unwrap();
-        let files = Files::read(&target, &[]).unwrap();
-        assert_eq!(files.all, ["README.md", "src/a.rs", "src/b/c.rs"].map(PathBuf::from));
-        assert_eq!(files.rust.len(), 2);
-        let error = Files::read(&target, &["lib".to_string()]).unwrap_err().to_string();
+        let files = target.sources(&[]).unwrap();
+        assert_eq!(files.files(), ["README.md", "src/a.rs", "src/b/c.rs"].map(PathBuf::from));
+        assert_eq!(files.read().unwrap().len(), 2);
+        let error = target.sources(&["lib".to_string()]).err().unwrap().to_string();
         assert!(error.contains("selects no Rust file"), "{error}");
     }
 

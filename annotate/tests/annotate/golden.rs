@@ -1,4 +1,4 @@
-use hookpoint_cli::annotate_source;
+use hookpoint_annotate::annotate_source;
 
 /// Each pair of files is checked as it is and with `\r\n`; the result must not change again.
 fn check(before: &str, after: &str) {

@@ -5,7 +5,7 @@ use similar::TextDiff;
 /// The difference between two texts as `patch` and `git apply` read it; empty if there is none.
 ///
 /// ```
-/// let diff = hookpoint_cli::diff::unified("src/lib.rs", "struct A;\n", "#[x]\nstruct A;\n");
+/// let diff = hookpoint_cli::render::diff::unified("src/lib.rs", "struct A;\n", "#[x]\nstruct A;\n");
 /// assert_eq!(diff, "--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -1 +1,2 @@\n+#[x]\n struct A;\n");
 /// ```
 pub fn unified(name: &str, old: &str, new: &str) -> String {
@@ -16,7 +16,7 @@ pub fn unified(name: &str, old: &str, new: &str) -> String {
 /// The same text with colours for a terminal: removed lines red, added lines green, places cyan.
 ///
 /// ```
-/// assert_eq!(hookpoint_cli::diff::coloured("+a\n b\n"), "\u{1b}[32m+a\u{1b}[0m\n b\n");
+/// assert_eq!(hookpoint_cli::render::diff::coloured("+a\n b\n"), "\u{1b}[32m+a\u{1b}[0m\n b\n");
 /// ```
 pub fn coloured(diff: &str) -> String {
     let paint = |line: &str| {

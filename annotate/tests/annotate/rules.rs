@@ -1,4 +1,4 @@
-use hookpoint_cli::{annotate_source, annotate_sources, Source};
+use hookpoint_annotate::{annotate_source, annotate_sources, Source};
 
 /// The lines that annotation adds to a file, trimmed, each attribute with the line below it.
 fn added(source: &str) -> Vec<String> {
