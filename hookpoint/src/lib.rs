@@ -190,7 +190,6 @@ extern crate self as hookpoint;
 
 pub mod ablate;
 pub mod attribution;
-pub mod diff;
 pub mod error;
 pub mod layers;
 pub mod listen;

@@ -64,7 +64,7 @@ pub fn attention_scores(
             rows(queries)?.apply_op2(&rows(keys)?, Scores { mask, scale })
         }
         _ => {
-            let scores = hookpoint::diff::matmul(&queries.contiguous()?, &keys.contiguous()?.t()?)?;
+            let scores = hookpoint_grad::matmul(&queries.contiguous()?, &keys.contiguous()?.t()?)?;
             let scores = (scores * scale)?;
             mask.map_or(Ok(scores.clone()), |mask| scores.broadcast_add(mask))
         }
@@ -76,7 +76,7 @@ pub fn attention_scores(
 pub fn weighted_sum(pattern: &Tensor, values: &Tensor) -> Result<Tensor> {
     match on_cpu(&[pattern, values]) && pattern.elem_count() > 0 {
         true => pattern.contiguous()?.apply_op2(&rows(values)?, Weighing),
-        false => hookpoint::diff::matmul(&pattern.contiguous()?, &values.contiguous()?)?.transpose(1, 2),
+        false => hookpoint_grad::matmul(&pattern.contiguous()?, &values.contiguous()?)?.transpose(1, 2),
     }
 }
 

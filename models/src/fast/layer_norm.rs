@@ -56,7 +56,7 @@ impl Module for LayerNorm {
 /// Rows, the last dimension of `x`, with mean 0 and variance 1, times `weight`, plus `bias`.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
     if !on_cpu(&[x, weight, bias]) || x.elem_count() == 0 {
-        return hookpoint::diff::layer_norm(x, weight, Some(bias), eps);
+        return hookpoint_grad::layer_norm(x, weight, Some(bias), eps);
     }
     let width = x.dim(D::Minus1)?;
     if weight.dims() != [width] || bias.dims() != [width] {
@@ -109,7 +109,7 @@ impl CustomOp3 for Norm {
             }
         };
         let (x, weight, bias) = (leaf(x)?, leaf(weight)?, leaf(bias)?);
-        let y = hookpoint::diff::layer_norm(&x, &weight, Some(&bias), self.eps)?;
+        let y = hookpoint_grad::layer_norm(&x, &weight, Some(&bias), self.eps)?;
         let grads = (y * grad)?.sum_all()?.backward()?;
         Ok((grads.get(&x).cloned(), grads.get(&weight).cloned(), grads.get(&bias).cloned()))
     }

@@ -62,7 +62,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
         // These have matrix products of their own, which are as quick.
         && !cfg!(any(feature = "mkl", feature = "accelerate"));
     let Some(order) = order.filter(|_| fits) else {
-        return hookpoint::diff::linear(x, weight, bias);
+        return hookpoint_grad::linear(x, weight, bias);
     };
     let (out, depth) = weight.dims2()?;
     if x.dim(D::Minus1)? != depth {

@@ -219,7 +219,7 @@ fn gradients_are_those_of_the_composed_forms() -> Result<()> {
         |args| linear(&args[0], &args[1], Some(&args[2])),
         |args| args[0].broadcast_matmul(&args[1].t()?)?.broadcast_add(&args[2]),
     )?;
-    same_gradients(std::slice::from_ref(&x), |args| gelu(&args[0]), |args| hookpoint::diff::gelu(&args[0]))?;
+    same_gradients(std::slice::from_ref(&x), |args| gelu(&args[0]), |args| hookpoint_grad::gelu(&args[0]))?;
     same_gradients(
         std::slice::from_ref(&x),
         |args| softmax(&args[0]),
@@ -228,7 +228,7 @@ fn gradients_are_those_of_the_composed_forms() -> Result<()> {
     same_gradients(
         &[x, random(20)?, random(20)?],
         |args| layer_norm(&args[0], &args[1], &args[2], 1e-5),
-        |args| hookpoint::diff::layer_norm(&args[0], &args[1], Some(&args[2]), 1e-5),
+        |args| hookpoint_grad::layer_norm(&args[0], &args[1], Some(&args[2]), 1e-5),
     )?;
     let qkv = [random((2, 2, 5, 8))?, random((2, 2, 9, 8))?, random((2, 2, 9, 8))?];
     let mask = causal(5, 9, &[0, 2])?;

@@ -11,7 +11,7 @@ use super::node::{attach, with_right_gradient};
 /// use candle_core::{Device, Var};
 ///
 /// let x = Var::new(&[[[[1f32, 2.], [3., 4.]]]], &Device::Cpu)?;
-/// let grads = hookpoint::diff::max_pool2d(&x, 2)?.sum_all()?.backward()?;
+/// let grads = hookpoint_grad::max_pool2d(&x, 2)?.sum_all()?.backward()?;
 /// assert_eq!(grads.get(&x).unwrap().flatten_all()?.to_vec1::<f32>()?, [0., 0., 0., 1.]);
 ///
 /// let wrong = x.max_pool2d(2)?.sum_all()?.backward()?;

@@ -1,4 +1,4 @@
-//! Operations with right gradients.
+//! Candle's operations with right gradients.
 //!
 //! In candle 0.11 a gradient ends silently at a fused operation (`softmax_last_dim`, `layer_norm`,
 //! `rms_norm`, `rope`, `sdpa`, a quantized product), is wrong after others (`max_pool2d`, `avg_pool2d`,
@@ -6,16 +6,19 @@
 //! functions here have candle's names and candle's values, bit for bit where candle has a kernel, and
 //! gradients that are right, for those arguments that have one.
 //!
-//! Annotated code needs none of them: in a run with a backward pass, candle's operations in it and the
-//! layers it calls get these gradients by themselves. They are for code that is not annotated.
+//! The crate depends on candle alone. Code that is annotated for [hookpoint] need not call it: in a run with a
+//! backward pass, candle's operations in it and the layers it calls get these gradients by themselves, through
+//! [`rule`] and [`layer`].
+//!
+//! [hookpoint]: https://docs.rs/hookpoint
 //!
 //! ```
 //! use candle_core::{Device, Tensor, Var};
-//! use hookpoint::diff;
+//! use hookpoint_grad as grad;
 //!
 //! let x = Var::randn(0f32, 1., (2, 8), &Device::Cpu)?;
 //! let (weight, bias) = (Tensor::ones(8, x.dtype(), x.device())?, Tensor::zeros(8, x.dtype(), x.device())?);
-//! let y = diff::layer_norm(&x, &weight, Some(&bias), 1e-5)?;
+//! let y = grad::layer_norm(&x, &weight, Some(&bias), 1e-5)?;
 //! let grads = y.sqr()?.narrow(1, 0, 3)?.sum_all()?.backward()?;
 //! assert!(grads.get(&x).is_some());
 //! assert!(grads.get(&weight).is_none());
@@ -27,14 +30,14 @@ mod attention;
 mod conv;
 mod elementwise;
 mod kept;
-pub(crate) mod layer;
+pub mod layer;
 mod node;
 mod norm;
 mod pool;
 mod product;
 mod resample;
 mod rope;
-pub(crate) mod rule;
+pub mod rule;
 mod scatter;
 mod shape;
 mod softmax;
@@ -42,6 +45,8 @@ mod softmax;
 pub use activation::{gelu, gelu_erf};
 pub use attention::sdpa;
 pub use conv::{conv1d, conv2d, conv_transpose1d, conv_transpose2d};
+pub use kept::cached;
+pub use node::has_right_gradient;
 pub use norm::{layer_norm, rms_norm};
 pub use pool::{avg_pool2d, avg_pool2d_with_stride, max_pool2d, max_pool2d_with_stride};
 pub use product::{broadcast_matmul, linear, matmul, quantized_matmul};
@@ -51,7 +56,3 @@ pub use resample::{
 pub use rope::{rope, rope_i, rope_thd};
 pub use scatter::{scatter, scatter_add};
 pub use softmax::softmax_last_dim;
-
-pub(crate) use kept::cache_rule;
-pub(crate) use node::has_right_gradient;
-pub(crate) use rule::{in_double, rule, Given, Operand};

@@ -11,7 +11,7 @@ use super::shape::precise;
 /// use candle_core::{Device, Tensor, Var};
 ///
 /// let x = Var::new(&[[1f32, 2., 4.]], &Device::Cpu)?;
-/// let first = hookpoint::diff::softmax_last_dim(&x)?.narrow(1, 0, 1)?.sum_all()?;
+/// let first = hookpoint_grad::softmax_last_dim(&x)?.narrow(1, 0, 1)?.sum_all()?;
 /// assert!(first.backward()?.get(&x).is_some());
 ///
 /// // Candle's own gives none, and no error.

@@ -116,8 +116,9 @@ pub(crate) fn with_right_gradient(value: Tensor) -> Tensor {
     value
 }
 
-/// Was this noted to have a right gradient?
-pub(crate) fn has_right_gradient(id: TensorId) -> bool {
+/// Did a function of this crate make the value, in the place of an operation of candle's whose gradient is wrong? A
+/// graph does not tell the two apart. Of very many values, the last are remembered.
+pub fn has_right_gradient(id: TensorId) -> bool {
     right().contains(&id)
 }
 

@@ -14,7 +14,7 @@ use super::shape::{rows, sum_to};
 ///
 /// let (cpu, f32) = (&Device::Cpu, DType::F32);
 /// let (x, frozen) = (Var::ones((2, 3), f32, cpu)?, Tensor::ones((3, 4), f32, cpu)?);
-/// let grads = hookpoint::diff::matmul(&x, &frozen)?.sum_all()?.backward()?;
+/// let grads = hookpoint_grad::matmul(&x, &frozen)?.sum_all()?.backward()?;
 /// assert_eq!(grads.get(&x).unwrap().to_vec2::<f32>()?, [[4.; 3]; 2]);
 /// assert!(grads.get(&frozen).is_none());
 /// assert!(x.matmul(&frozen)?.sum_all()?.backward()?.get(&frozen).is_some());

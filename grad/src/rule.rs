@@ -1,8 +1,25 @@
-//! Which gradient belongs to which of candle's operations.
+//! Which gradient belongs to which of candle's operations, for programs that see operations by their names: the
+//! operation is done as it is written, and its value is given the right gradient afterwards.
+//!
+//! ```
+//! use candle_core::{Device, Tensor, Var};
+//! use hookpoint_grad::rule::{rule, Found, Given, OpKind, Operand};
+//!
+//! let x = Var::new(&[[[[1f32, 2.], [3., 4.]]]], &Device::Cpu)?;
+//! let value = x.max_pool2d(2)?;
+//!
+//! let mut given = Given::default();
+//! given.put(0, Operand::Tensor(x.as_tensor().clone()));
+//! given.put(1, Operand::Count(2));
+//! let Found::New(value) = rule(OpKind::Method, "max_pool2d", None, &given, &value)? else { unreachable!() };
+//! let grads = value.sum_all()?.backward()?;
+//! assert_eq!(grads.get(&x).unwrap().flatten_all()?.to_vec1::<f32>()?, [0., 0., 0., 1.]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
 
 use std::any::TypeId;
 
-use candle_core::{DType, Tensor, D};
+use candle_core::{DType, Result, Tensor, D};
 use candle_nn::attention::{flash_attn, AttnMask};
 use candle_nn::{ops, rotary_emb};
 
@@ -17,29 +34,49 @@ use super::resample::{bilinear_rule, nearest1d_rule, nearest2d_rule, Bilinear};
 use super::rope::{rope_rule, Rope};
 use super::scatter::{scatter_add_rule, scatter_rule};
 use super::softmax::softmax_rule;
-use crate::error::Result;
-use crate::run::OpKind;
+
+/// How an operation is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpKind {
+    /// `a.name(b)`; the operand 0 is `a`.
+    Method,
+    /// `name(a, b)`; the operand 0 is `a`.
+    Function,
+    /// `Tensor::name(a, b)`; the operand 0 is `a`.
+    Associated,
+    /// `a + b`
+    Operator,
+}
 
 /// What an operation is done with.
 #[derive(Clone, Debug)]
-pub(crate) enum Operand {
+pub enum Operand {
+    /// A tensor, also by reference or in an option.
     Tensor(Tensor),
     /// An option of a tensor that holds none.
     Nothing,
+    /// A size, a number of steps, the number of a dimension.
     Count(usize),
+    /// The two sides of a window.
     Pair(usize, usize),
+    /// A factor, an epsilon.
     Number(f64),
+    /// A choice.
     Flag(bool),
+    /// A dimension by its place from the end.
     Dim(D),
+    /// What a fused attention does not look at.
     Mask(AttnMask),
+    /// Something else.
     Unknown,
 }
 
 /// The operands of an operation, as far as they were seen.
 #[derive(Default)]
-pub(crate) struct Given(Vec<(u8, Operand)>);
+pub struct Given(Vec<(u8, Operand)>);
 
 impl Given {
+    /// Adds an operand by its number: a method's receiver has 0, its first argument 1.
     pub fn put(&mut self, number: u8, operand: Operand) {
         self.0.push((number, operand));
     }
@@ -51,6 +88,7 @@ impl Given {
         all.next().is_none().then_some(operand)
     }
 
+    /// The operand of this number, if it is a tensor.
     pub fn tensor(&self, number: u8) -> Option<&Tensor> {
         match self.at(number)? {
             Operand::Tensor(tensor) => Some(tensor),
@@ -140,7 +178,7 @@ impl Given {
 }
 
 /// What is known of an operation's gradient.
-pub(crate) enum Found {
+pub enum Found {
     /// The value with the right gradient.
     New(Tensor),
     /// Candle's own is right.
@@ -151,8 +189,9 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Gives the value of one of candle's operations the right gradient.
-pub(crate) fn rule(
+/// Gives the value of one of candle's operations the right gradient. A function is known by its type as well, so that
+/// another one of the same name is told apart.
+pub fn rule(
     kind: OpKind,
     name: &str,
     function: Option<TypeId>,
@@ -169,17 +208,16 @@ pub(crate) fn rule(
     Ok(match new {
         Some(Ok(Some(new))) => Found::New(new),
         Some(Ok(None)) => Found::Right,
-        Some(Err(error)) => return Err(error.into()),
+        Some(Err(error)) => return Err(error),
         None if kind != OpKind::Function && is_wrong(name) => Found::Wrong,
         None => Found::Nothing,
     })
 }
 
-fn id<F>(_: F) -> TypeId {
-    typeid::of::<F>()
+fn id<F: 'static>(_: F) -> TypeId {
+    TypeId::of::<F>()
 }
 
-/// Functions have types of their own, so that another one of the same name is told apart.
 fn is_candles(name: &str, function: TypeId) -> bool {
     if name == "flash_attn" {
         return function == id(flash_attn::<f32>) || function == id(flash_attn::<f64>);
@@ -198,7 +236,7 @@ fn is_candles(name: &str, function: TypeId) -> bool {
 }
 
 /// Methods of a tensor for which candle has a gradient, and a wrong one.
-pub(crate) fn is_wrong(name: &str) -> bool {
+pub fn is_wrong(name: &str) -> bool {
     matches!(
         name,
         "max_pool2d"
@@ -215,14 +253,14 @@ pub(crate) fn is_wrong(name: &str) -> bool {
     )
 }
 
-type Made = Option<candle_core::Result<Option<Tensor>>>;
+type Made = Option<Result<Option<Tensor>>>;
 
-fn some(made: candle_core::Result<Tensor>) -> Made {
+fn some(made: Result<Tensor>) -> Made {
     Some(made.map(Some))
 }
 
 /// What one of candle's functions would give whose kernel knows no double precision, with its gradient.
-pub(crate) fn in_double(name: &str, function: TypeId, given: &Given) -> Option<candle_core::Result<Tensor>> {
+pub fn in_double(name: &str, function: TypeId, given: &Given) -> Option<Result<Tensor>> {
     let x = given.tensor(0).filter(|x| x.dtype() == DType::F64 && is_candles(name, function))?;
     Some(match name {
         "layer_norm" => super::layer_norm(x, given.tensor(1)?, Some(given.tensor(2)?), given.number(3)?),

@@ -9,16 +9,30 @@ use candle_core::{DType, Result, Tensor};
 use super::node::attach;
 
 /// Keys and values.
-pub(crate) type Both<'t> = [&'t Tensor; 2];
+type Both<'t> = [&'t Tensor; 2];
 
-/// `whole` with the gradients of `new`, which is a part of it along one dimension, and of the rest. That is what
+/// What a cache of keys and values gave, with a gradient.
+///
+/// `whole` is what the cache gave, as `[keys, values]`. It comes back with the gradients of `new`, which is a part of it along one dimension, and of the rest. That is what
 /// the cache gave before, or where there is none, something constant. None where `whole` is not made of them, or
 /// might be in several ways.
-pub(crate) fn cache_rule(
-    before: Option<Both<'_>>,
-    new: Both<'_>,
-    whole: Both<'_>,
-) -> Result<Option<[Tensor; 2]>> {
+///
+/// ```
+/// use candle_core::{Device, Var};
+/// use candle_nn::kv_cache::Cache;
+///
+/// let x = Var::new(&[[1f32, 2.]], &Device::Cpu)?;
+/// let key = x.affine(2., 0.)?;
+/// let mut cache = Cache::new(0, 4);
+/// cache.append(&key)?;
+/// let all = cache.current_data()?.unwrap();
+/// assert!(!all.track_op());
+///
+/// let [all, _] = hookpoint_grad::cached(None, [&key, &key], [&all, &all])?.unwrap();
+/// assert_eq!(all.sum_all()?.backward()?.get(&x).unwrap().to_vec2::<f32>()?, [[2., 2.]]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+pub fn cached(before: Option<Both<'_>>, new: Both<'_>, whole: Both<'_>) -> Result<Option<[Tensor; 2]>> {
     let Some(ring) = Ring::of(new[0], whole[0]).filter(|ring| Some(*ring) == Ring::of(new[1], whole[1]))
     else {
         return Ok(None);
