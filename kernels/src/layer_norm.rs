@@ -1,57 +1,10 @@
 //! Layer norm.
 
-use candle_core::{bail, CpuStorage, CustomOp3, Layout, Module, Result, Shape, Tensor, Var, D};
-use candle_nn::VarBuilder;
-use hookpoint::prelude::*;
+use candle_core::{bail, CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, Var, D};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
 use super::numbers::{contiguous, on_cpu};
-
-/// A layer norm with a bias, as `candle_nn::LayerNorm` is one, that computes with [`layer_norm`].
-#[derive(Clone, Debug, AutoHook)]
-pub struct LayerNorm {
-    #[hook(skip)]
-    weight: Tensor,
-    #[hook(skip)]
-    bias: Tensor,
-    eps: f64,
-}
-
-impl LayerNorm {
-    /// `weight` and `bias` are `[width]`.
-    pub fn new(weight: Tensor, bias: Tensor, eps: f64) -> Self {
-        Self { weight, bias, eps }
-    }
-
-    /// Takes `weight` and `bias`.
-    pub fn load(width: usize, eps: f64, vb: VarBuilder<'_>) -> Result<Self> {
-        let weight = vb.get_with_hints(width, "weight", candle_nn::Init::Const(1.))?;
-        Ok(Self::new(weight, vb.get_with_hints(width, "bias", candle_nn::Init::Const(0.))?, eps))
-    }
-
-    /// `[width]`.
-    pub fn weight(&self) -> &Tensor {
-        &self.weight
-    }
-
-    /// `[width]`; there always is one.
-    pub fn bias(&self) -> Option<&Tensor> {
-        Some(&self.bias)
-    }
-
-    /// What is added to the variance.
-    pub fn eps(&self) -> f64 {
-        self.eps
-    }
-}
-
-#[auto_hook]
-impl Module for LayerNorm {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        layer_norm(x, &self.weight, &self.bias, self.eps)
-    }
-}
 
 /// Rows, the last dimension of `x`, with mean 0 and variance 1, times `weight`, plus `bias`.
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {

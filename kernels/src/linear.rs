@@ -1,55 +1,21 @@
 //! Linear layers.
 
-use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, Layout, Module, Result, Shape, Tensor, D};
-use hookpoint::prelude::*;
+use candle_core::{bail, CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor, D};
 
 use super::numbers::{contiguous, from_start, on_cpu};
 use super::product::{add_to, Matrix, Order};
-
-/// A linear layer, as `candle_nn::Linear` is one, that computes with [`linear`].
-#[derive(Clone, Debug, AutoHook)]
-pub struct Linear {
-    #[hook(skip)]
-    weight: Tensor,
-    #[hook(skip)]
-    bias: Option<Tensor>,
-}
-
-impl Linear {
-    /// `weight` is `[out, in]`, also as a transposed `[in, out]`; `bias` is `[out]`.
-    pub fn new(weight: Tensor, bias: Option<Tensor>) -> Self {
-        Self { weight, bias }
-    }
-
-    /// `[out, in]`.
-    pub fn weight(&self) -> &Tensor {
-        &self.weight
-    }
-
-    /// `[out]`.
-    pub fn bias(&self) -> Option<&Tensor> {
-        self.bias.as_ref()
-    }
-}
-
-#[auto_hook]
-impl Module for Linear {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        linear(x, &self.weight, self.bias.as_ref())
-    }
-}
 
 /// `x · weightᵀ + bias`. `x` is `[.., in]`, `weight` is `[out, in]`, also as a transposed `[in, out]`, and
 /// `bias` is `[out]`.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
-/// use hookpoint_models::fast;
+/// use hookpoint_kernels as kernels;
 ///
 /// let x = Tensor::new(&[[1f32, 2.]], &Device::Cpu)?;
 /// let weight = Tensor::new(&[[3f32, 4.], [5., 6.], [7., 8.]], &Device::Cpu)?;
 /// let bias = Tensor::new(&[0f32, 1., 2.], &Device::Cpu)?;
-/// assert_eq!(fast::linear(&x, &weight, Some(&bias))?.to_vec2::<f32>()?, [[11., 18., 25.]]);
+/// assert_eq!(kernels::linear(&x, &weight, Some(&bias))?.to_vec2::<f32>()?, [[11., 18., 25.]]);
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use super::heads::{masked, scores, weigh, Head, Heads};
 use super::mask::{Mask, Rows};
 use super::{product, rows};
-use crate::fast::numbers::contiguous;
-use crate::fast::tile::{most_rows, tiles};
+use crate::numbers::contiguous;
+use crate::tile::{most_rows, tiles};
 
 impl Mask {
     /// The scores of an attention with this mask.

@@ -1,4 +1,4 @@
-//! What a transformer computes most, quicker on the CPU than candle does it.
+//! Kernels for the CPU: what a transformer computes most, quicker than candle does it.
 //!
 //! Candle's kernels for the CPU are compiled for the oldest processors, read the weights of a linear layer
 //! without regard to how they lie in memory, compute the half of an attention that is masked, and set every
@@ -13,20 +13,20 @@
 //! | [`gelu`] | the approximation with `tanh` |
 //! | [`layer_norm`] | |
 //!
-//! - On other devices and for other numbers they are candle's operations.
+//! - On other devices and for other numbers they are candle's operations, as [`hookpoint_grad`] has them.
 //! - All have gradients, of which only those are computed that are wanted.
 //! - A number of the result depends on the numbers that it is computed from, not on how many others are
 //!   computed beside it: a row of a batch gives what it gives alone, bit by bit, and an attention in parts
 //!   what it gives at once.
 //!
-//! [`Linear`] and [`LayerNorm`] are layers made of them.
+//! Nothing here knows of hooks or of models.
 //!
 //! ```
 //! use candle_core::{Device, Tensor, D};
-//! use hookpoint_models::fast;
+//! use hookpoint_kernels as kernels;
 //!
 //! let scores = Tensor::new(&[[0f32, f32::NEG_INFINITY, 1.]], &Device::Cpu)?;
-//! let pattern = fast::softmax(&scores)?;
+//! let pattern = kernels::softmax(&scores)?;
 //! assert_eq!(pattern.to_vec2::<f32>()?[0][1], 0.);
 //! assert!((pattern.sum(D::Minus1)?.to_vec1::<f32>()?[0] - 1.).abs() < 1e-6);
 //! # Ok::<(), candle_core::Error>(())
@@ -48,6 +48,6 @@ mod tests;
 
 pub use attention::{attention, attention_scores, weighted_sum};
 pub use gelu::gelu;
-pub use layer_norm::{layer_norm, LayerNorm};
-pub use linear::{linear, Linear};
+pub use layer_norm::layer_norm;
+pub use linear::linear;
 pub use softmax::softmax;

@@ -3,10 +3,10 @@
 use candle_core::{bail, CpuStorage, Layout, Result};
 use pulp::Simd;
 
-use crate::fast::numbers::from_start;
-use crate::fast::pack::{split, transpose};
-use crate::fast::softmax::softmax_row;
-use crate::fast::tile::{add_product, panel};
+use crate::numbers::from_start;
+use crate::pack::{split, transpose};
+use crate::softmax::softmax_row;
+use crate::tile::{add_product, panel};
 
 /// The numbers of a `[batch, head, pos, width]`, where each row is without gaps.
 #[derive(Clone, Copy)]

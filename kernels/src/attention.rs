@@ -25,13 +25,13 @@ use super::softmax::softmax;
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
-/// use hookpoint_models::fast;
+/// use hookpoint_kernels as kernels;
 ///
 /// let x = Tensor::randn(0f32, 1., (1, 2, 5, 4), &Device::Cpu)?;
-/// let z = fast::attention(&x, &x, &x, None, 0.5)?;
-/// let pattern = fast::softmax(&fast::attention_scores(&x, &x, None, 0.5)?)?;
+/// let z = kernels::attention(&x, &x, &x, None, 0.5)?;
+/// let pattern = kernels::softmax(&kernels::attention_scores(&x, &x, None, 0.5)?)?;
 /// assert_eq!(z.dims(), [1, 5, 2, 4]);
-/// assert_eq!(z.get(0)?.to_vec3::<f32>()?, fast::weighted_sum(&pattern, &x)?.get(0)?.to_vec3::<f32>()?);
+/// assert_eq!(z.get(0)?.to_vec3::<f32>()?, kernels::weighted_sum(&pattern, &x)?.get(0)?.to_vec3::<f32>()?);
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 pub fn attention(

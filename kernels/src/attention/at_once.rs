@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use super::heads::{masked, scores, softmaxed, weigh, Head, Heads};
 use super::mask::{Ends, Mask, Rows};
 use super::product;
-use crate::fast::softmax::{softmax, softmax_grad};
-use crate::fast::tile::{most_rows, panel, tiles};
+use crate::softmax::{softmax, softmax_grad};
+use crate::tile::{most_rows, panel, tiles};
 
 pub struct AtOnce {
     pub mask: Mask,
