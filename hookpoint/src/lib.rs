@@ -185,13 +185,9 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// The macros name this crate as its users do, and layers of its own are annotated.
-extern crate self as hookpoint;
-
 pub mod ablate;
 pub mod attribution;
 pub mod error;
-pub mod layers;
 pub mod listen;
 pub mod memory;
 pub mod pattern;
@@ -204,6 +200,7 @@ mod device;
 mod fingerprint;
 mod hooked;
 mod manager;
+mod nearest;
 mod patching;
 mod plan;
 mod raw;
@@ -234,7 +231,7 @@ pub use manager::{
 };
 pub use patching::{Effect, Patching};
 pub use pattern::{Index, Pattern};
-pub use plan::{GradRun, Plan, Run};
+pub use plan::{BoxedError, GradRun, Plan, Run};
 pub use recording::Recording;
 pub use run::{side_effect, wanted, with_step, BackwardCall, CacheOptions, CallView, HookCtx, Step, Steps};
 pub use select::IntoPatterns;

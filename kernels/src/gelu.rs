@@ -20,7 +20,7 @@ const PIECE: usize = 16 * 1024;
 /// use candle_core::{Device, Tensor};
 ///
 /// let x = Tensor::new(&[-1f32, 0., 2.], &Device::Cpu)?;
-/// let y = hookpoint_models::kernels::gelu(&x)?;
+/// let y = hookpoint_kernels::gelu(&x)?;
 /// let difference = (y - x.gelu()?)?.abs()?.max(0)?.to_scalar::<f32>()?;
 /// assert!(difference < 1e-6);
 /// # Ok::<(), candle_core::Error>(())

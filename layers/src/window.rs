@@ -1,6 +1,6 @@
 //! Where the windows of a pooling lie.
 
-use crate::error::{Error, Result};
+use hookpoint::{Error, Result};
 
 /// The windows in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ pub(super) struct Windows {
 
 impl Windows {
     /// The windows over a plane of this size.
-    pub fn over(size: (usize, usize), rows: &Axis, columns: &Axis) -> crate::Result<Self> {
+    pub fn over(size: (usize, usize), rows: &Axis, columns: &Axis) -> hookpoint::Result<Self> {
         Ok(Self { rows: rows.windows(size.0)?, columns: columns.windows(size.1)?, width: size.1 })
     }
 
@@ -147,16 +147,16 @@ pub(super) struct Planes {
 
 impl Planes {
     /// `layer` is what the user calls it in a message.
-    pub fn of(layer: &str, x: &Tensor) -> crate::Result<Self> {
+    pub fn of(layer: &str, x: &Tensor) -> hookpoint::Result<Self> {
         let dims = x.dims().to_vec();
         let ([.., height, width], 3 | 4) = (dims.as_slice(), dims.len()) else {
-            return Err(crate::Error::msg(format!(
+            return Err(hookpoint::Error::msg(format!(
                 "{layer} got a tensor of shape {dims:?}\n  give [batch, channel, row, column], or \
                  [channel, row, column]"
             )));
         };
         if !x.dtype().is_float() {
-            return Err(crate::Error::msg(format!(
+            return Err(hookpoint::Error::msg(format!(
                 "{layer} got a tensor of dtype {}\n  convert it to floats first with `.to_dtype(..)`",
                 x.dtype().as_str()
             )));

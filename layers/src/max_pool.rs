@@ -1,11 +1,10 @@
 //! The largest element of each window, and where it was.
 
 use candle_core::{Module, Tensor, ToUsize2};
+use hookpoint::{auto_hook, AutoHook, Result};
 
 use super::max_indices::{in_rows, Planes, Windows};
 use super::window::{Axis, Rounding};
-use crate::error::Result;
-use crate::{auto_hook, AutoHook};
 
 /// Max pooling over the last two dimensions, which knows where its maxima were.
 ///
@@ -17,7 +16,7 @@ use crate::{auto_hook, AutoHook};
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
-/// use hookpoint::layers::MaxPool2d;
+/// use hookpoint_layers::MaxPool2d;
 /// use hookpoint::prelude::*;
 ///
 /// let x = Tensor::new(&[[[1f32, 2.], [3., 4.]]], &Device::Cpu)?;

@@ -1,11 +1,10 @@
 //! Values put back to where they were before a max pooling.
 
 use candle_core::{DType, Device, Module, Tensor, ToUsize2};
+use hookpoint::{auto_hook, AutoHook, Error, Result};
 
 use super::max_indices::{as_i64, in_rows, Planes};
 use super::window::Axis;
-use crate::error::{Error, Result};
-use crate::{auto_hook, AutoHook};
 
 /// The reverse of [`MaxPool2d`](super::MaxPool2d): values go to where the maxima were, everything else is 0.
 ///
@@ -19,7 +18,7 @@ use crate::{auto_hook, AutoHook};
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
-/// use hookpoint::layers::MaxUnpool2d;
+/// use hookpoint_layers::MaxUnpool2d;
 /// use hookpoint::prelude::*;
 ///
 /// let x = Tensor::new(&[[[4f32]]], &Device::Cpu)?;

@@ -1,11 +1,11 @@
 //! A layer that draws.
 
 use candle_core::{Result, Tensor};
+use hookpoint::{auto_hook, AutoHook};
 
 use super::distribution::Distribution;
 use super::random::Random;
 use super::Layer;
-use crate::{auto_hook, AutoHook};
 
 /// Draws a sample from the distribution that it is given.
 ///
@@ -15,7 +15,7 @@ use crate::{auto_hook, AutoHook};
 ///
 /// ```
 /// use candle_core::{DType, Device, Module, Tensor};
-/// use hookpoint::layers::{Lambda, Normal, Sample, Sequential};
+/// use hookpoint_layers::{Lambda, Normal, Sample, Sequential};
 /// use hookpoint::prelude::*;
 ///
 /// let noisy = |sample| {

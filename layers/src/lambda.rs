@@ -5,16 +5,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use candle_core::{Module, Result, Tensor};
+use hookpoint::{AutoHook, Visitor};
 
 use super::{Layer, LayerValue};
-use crate::tree::{AutoHook, Visitor};
 
 /// A function as a layer, with its input and output as points. Between tensors it is a `Module`, between
 /// values of other types a [`Layer`].
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
-/// use hookpoint::layers::Lambda;
+/// use hookpoint_layers::Lambda;
 /// use hookpoint::prelude::*;
 ///
 /// let factor = 3.;
@@ -57,14 +57,14 @@ impl<I, O> AutoHook for Lambda<I, O> {
     }
 }
 
-#[crate::auto_hook]
+#[hookpoint::auto_hook]
 impl Module for Lambda<Tensor, Tensor> {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         (self.function)(input)
     }
 }
 
-#[crate::auto_hook]
+#[hookpoint::auto_hook]
 impl<I: LayerValue, O: LayerValue> Layer<I> for Lambda<I, O> {
     type Output = O;
 

@@ -1,10 +1,9 @@
 //! What samples are drawn from.
 
 use candle_core::{Result, Tensor};
+use hookpoint::{Error, HookValue};
 
 use super::random::Random;
-use crate::error::Error;
-use crate::HookValue;
 
 /// Something that samples are drawn from, by a [`Sample`](super::Sample) layer.
 ///
@@ -13,7 +12,7 @@ use crate::HookValue;
 ///
 /// ```
 /// use candle_core::{Device, Module, Result, Tensor};
-/// use hookpoint::layers::{Distribution, Lambda, Random, Sample, Sequential};
+/// use hookpoint_layers::{Distribution, Lambda, Random, Sample, Sequential};
 /// use hookpoint::prelude::*;
 ///
 /// /// 1 with a probability, else 0.
@@ -50,7 +49,7 @@ pub trait Distribution {
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
-/// use hookpoint::layers::{Distribution, Normal, Random};
+/// use hookpoint_layers::{Distribution, Normal, Random};
 ///
 /// let normal = Normal::new(&Tensor::new(&[1f32, 100.], &Device::Cpu)?, 0.)?;
 /// let noise = normal.noise(&mut Random::new())?;

@@ -1,17 +1,14 @@
 //! Layers of different types in a row, under names.
 //!
 //! A derive reads the types of fields from the source; here they are known only where a layer is added. So
-//! that is where its call site is made, as `#[auto_hook]` would write it, for the type that the layer has.
+//! that is where its call site is: in a generic function that is annotated, for the type that the layer has.
 
 use std::any::Any;
 
 use candle_core::{Module, ModuleT, Result, Tensor};
+use hookpoint::{auto_hook, AutoHook, Error, Visitor};
 
 use super::{Layer, LayerValue};
-use crate::error::Error;
-use crate::raw::{active, Erased};
-use crate::run::{before_call, Before, CallSite};
-use crate::tree::{AutoHook, ByModule, ByModuleT, Visitor};
 
 /// A module behind a box that says nothing more of it.
 pub(super) type BoxedModule = Box<dyn Module + Send + Sync>;
@@ -69,7 +66,7 @@ impl<L: Module + AutoHook> Of<L> {
 impl<L: Module> Of<L> {
     /// A module without points of its own.
     pub fn leaf(layer: L) -> Self {
-        Self { layer, visit: |layer, visitor| visitor.leaf::<L, ByModule>(layer), call: call_module }
+        Self { layer, visit: |layer, visitor| visitor.leaf_module(layer), call: call_module }
     }
 }
 
@@ -82,7 +79,7 @@ impl<L: ModuleT + AutoHook> Of<L> {
 impl<L: ModuleT> Of<L> {
     /// A module without points of its own.
     pub fn leaf_t(layer: L) -> Self {
-        Self { layer, visit: |layer, visitor| visitor.leaf::<L, ByModuleT>(layer), call: call_module_t }
+        Self { layer, visit: |layer, visitor| visitor.leaf_module_t(layer), call: call_module_t }
     }
 }
 
@@ -101,25 +98,16 @@ impl<L: AutoHook> Of<L> {
     }
 }
 
-static FORWARD: CallSite = CallSite { method: "forward", field: "", file: file!(), line: line!() };
-static FORWARD_T: CallSite = CallSite { method: "forward_t", field: "", file: file!(), line: line!() };
-static FORWARD_VALUE: CallSite =
-    CallSite { method: "forward_value", field: "", file: file!(), line: line!() };
-
 fn call_module<L: Module>(layer: &L, input: &dyn Any, _: bool) -> Result<Given> {
-    let x = as_a::<Tensor>(input)?;
-    hooked(&FORWARD, Erased::of(layer), &[Erased::of(x)], || layer.forward(x))
+    forward(layer, as_a(input)?).map(given)
 }
 
 fn call_module_t<L: ModuleT>(layer: &L, input: &dyn Any, train: bool) -> Result<Given> {
-    let x = as_a::<Tensor>(input)?;
-    let inputs = [Erased::of(x), Erased::of(&train)];
-    hooked(&FORWARD_T, Erased::of(layer), &inputs, || layer.forward_t(x, train))
+    forward_t(layer, as_a(input)?, train).map(given)
 }
 
 fn call_boxed(layer: &BoxedModule, input: &dyn Any, _: bool) -> Result<Given> {
-    let x = as_a::<Tensor>(input)?;
-    hooked(&FORWARD, Erased::of(layer), &[Erased::of(x)], || layer.as_ref().forward(x))
+    forward_boxed(layer, as_a(input)?).map(given)
 }
 
 fn call_layer<I: LayerValue, L: Layer<I, Output: LayerValue>>(
@@ -127,26 +115,31 @@ fn call_layer<I: LayerValue, L: Layer<I, Output: LayerValue>>(
     input: &dyn Any,
     _: bool,
 ) -> Result<Given> {
-    let input = as_a::<I>(input)?;
-    hooked(&FORWARD_VALUE, Erased::of(layer), &[Erased::of(input)], || layer.forward_value(input))
+    forward_value(layer, as_a(input)?).map(given)
 }
 
-/// A call of a layer, with its points.
-fn hooked<O: 'static>(
-    site: &'static CallSite,
-    layer: Erased<'_>,
-    inputs: &[Erased<'_>],
-    call: impl FnOnce() -> Result<O>,
-) -> Result<Given> {
-    let output = if active() {
-        match before_call(site, layer, inputs) {
-            Before::Done(output) | Before::Made(output) => output,
-            Before::Call(token) => token.after(call()),
-        }
-    } else {
-        call()
-    };
-    Ok(Box::new(output?))
+#[auto_hook]
+fn forward<L: Module>(layer: &L, x: &Tensor) -> Result<Tensor> {
+    layer.forward(x)
+}
+
+#[auto_hook]
+fn forward_t<L: ModuleT>(layer: &L, x: &Tensor, train: bool) -> Result<Tensor> {
+    layer.forward_t(x, train)
+}
+
+#[auto_hook]
+fn forward_boxed(layer: &BoxedModule, x: &Tensor) -> Result<Tensor> {
+    layer.forward(x)
+}
+
+#[auto_hook]
+fn forward_value<I: LayerValue, L: Layer<I, Output: LayerValue>>(layer: &L, input: &I) -> Result<L::Output> {
+    layer.forward_value(input)
+}
+
+fn given<O: 'static>(output: O) -> Given {
+    Box::new(output)
 }
 
 /// The types of neighbours are checked where they are put together, so this does not fail.
@@ -159,7 +152,7 @@ fn as_a<I: 'static>(input: &dyn Any) -> Result<&I> {
 
 impl Chain {
     /// Adds a layer at the end.
-    pub fn add<L: Send + Sync + 'static>(mut self, name: String, layer: Of<L>) -> crate::Result<Self> {
+    pub fn add<L: Send + Sync + 'static>(mut self, name: String, layer: Of<L>) -> hookpoint::Result<Self> {
         if name.is_empty() {
             return Err(Error::msg(
                 "a layer of a `Sequential` needs a name\n  use `push` to have them numbered",

@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Result, Shape, Tensor};
 ///
 /// ```
 /// use candle_core::{DType, Device};
-/// use hookpoint::layers::Random;
+/// use hookpoint_layers::Random;
 ///
 /// let draw = |mut random: Random| random.normal((2, 3), DType::F64, &Device::Cpu)?.to_vec2::<f64>();
 /// assert_eq!(draw(Random::seeded(7))?, draw(Random::seeded(7))?);

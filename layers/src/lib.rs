@@ -1,4 +1,4 @@
-//! Layers that candle does not have, with points of their own.
+//! Layers that candle does not have, with points of their own, for models that [`hookpoint`] hooks.
 //!
 //! * [`Sequential`] and [`SequentialT`]: layers in a row, each under a name.
 //! * [`Lambda`]: a function as a layer. [`Sample`]: a draw from a [`Distribution`], such as [`Normal`].
@@ -13,7 +13,7 @@
 //! ```
 //! use candle_core::{DType, Device, Module, Tensor};
 //! use candle_nn::Linear;
-//! use hookpoint::layers::{Lambda, Normal, Sample, Sequential};
+//! use hookpoint_layers::{Lambda, Normal, Sample, Sequential};
 //! use hookpoint::prelude::*;
 //!
 //! let weight = Tensor::ones((1, 4), DType::F32, &Device::Cpu)?;
@@ -47,6 +47,7 @@ mod sequential;
 mod window;
 
 use candle_core::Result;
+use hookpoint::HookValue;
 
 pub use distribution::{Distribution, Normal};
 pub use indices::{save_maxpool_indices, use_indices_in_maxunpool, MaxPoolIndices};
@@ -57,22 +58,20 @@ pub use random::Random;
 pub use sample::Sample;
 pub use sequential::{Sequential, SequentialT};
 
-use crate::value::HookValue;
-
 /// What layers hand on to each other: a tensor, or any value that can be copied and says which tensors it
-/// holds. Derive [`HookValue`](derive@crate::HookValue) for a type to make it one.
+/// holds. Derive [`HookValue`](derive@hookpoint::HookValue) for a type to make it one.
 pub trait LayerValue: HookValue + Clone + Send + Sync + 'static {}
 
 impl<V: HookValue + Clone + Send + Sync + 'static> LayerValue for V {}
 
 /// A layer between values of any type, where candle's `Module` is one between tensors.
 ///
-/// Annotate its implementation with [`#[auto_hook]`](crate::auto_hook), as that of a `Module`, and its
+/// Annotate its implementation with [`#[auto_hook]`](hookpoint::auto_hook), as that of a `Module`, and its
 /// input and output are points.
 ///
 /// ```
 /// use candle_core::{Device, Result, Tensor};
-/// use hookpoint::layers::{Layer, Sequential};
+/// use hookpoint_layers::{Layer, Sequential};
 /// use hookpoint::prelude::*;
 ///
 /// #[derive(Clone, HookValue)]

@@ -5,10 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use candle_core::{Module, ModuleT, Result, Tensor};
+use hookpoint::{AutoHook, Visitor};
 
 use super::chain::{BoxedModule, Chain, Of};
 use super::{Layer, LayerValue};
-use crate::tree::{AutoHook, Visitor};
 
 /// Layers in a row, each under a name that is a step of its path. All that is inside a layer can be hooked,
 /// as if the layer were a field.
@@ -20,7 +20,7 @@ use crate::tree::{AutoHook, Visitor};
 /// ```
 /// use candle_core::{DType, Device, Module, Tensor};
 /// use candle_nn::{Activation, Linear};
-/// use hookpoint::layers::Sequential;
+/// use hookpoint_layers::Sequential;
 /// use hookpoint::prelude::*;
 ///
 /// let linear = |out, inner| Tensor::ones((out, inner), DType::F32, &Device::Cpu).map(|w| Linear::new(w, None));
@@ -66,12 +66,12 @@ impl<I, O> Sequential<I, O> {
         self,
         name: impl Into<String>,
         layer: Of<L>,
-    ) -> crate::Result<Sequential<I, N>> {
+    ) -> hookpoint::Result<Sequential<I, N>> {
         Ok(Sequential { chain: self.chain.add(name.into(), layer)?, between: PhantomData })
     }
 
     /// Adds a layer between values of any type, which must take what the last layer gives.
-    pub fn then<L>(self, name: impl Into<String>, layer: L) -> crate::Result<Sequential<I, L::Output>>
+    pub fn then<L>(self, name: impl Into<String>, layer: L) -> hookpoint::Result<Sequential<I, L::Output>>
     where
         O: LayerValue,
         L: Layer<O, Output: LayerValue> + AutoHook + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl<I, O> Sequential<I, O> {
 
 impl<I> Sequential<I, Tensor> {
     /// Adds a layer: one of candle's, one with the derive, or a `Sequential`.
-    pub fn add<L>(self, name: impl Into<String>, layer: L) -> crate::Result<Self>
+    pub fn add<L>(self, name: impl Into<String>, layer: L) -> hookpoint::Result<Self>
     where
         L: Module + AutoHook + Send + Sync + 'static,
     {
@@ -115,7 +115,7 @@ impl<I> Sequential<I, Tensor> {
     }
 
     /// Adds any module, also a closure, as one point: what is inside it is not known.
-    pub fn add_leaf<L>(self, name: impl Into<String>, layer: L) -> crate::Result<Self>
+    pub fn add_leaf<L>(self, name: impl Into<String>, layer: L) -> hookpoint::Result<Self>
     where
         L: Module + Send + Sync + 'static,
     {
@@ -123,12 +123,12 @@ impl<I> Sequential<I, Tensor> {
     }
 
     /// Adds a module in a box, as one point.
-    pub fn add_boxed(self, name: impl Into<String>, layer: BoxedModule) -> crate::Result<Self> {
+    pub fn add_boxed(self, name: impl Into<String>, layer: BoxedModule) -> hookpoint::Result<Self> {
         self.with(name, Of::boxed(layer))
     }
 
     /// As [`add`](Self::add), with its position as its name.
-    pub fn push<L>(self, layer: L) -> crate::Result<Self>
+    pub fn push<L>(self, layer: L) -> hookpoint::Result<Self>
     where
         L: Module + AutoHook + Send + Sync + 'static,
     {
@@ -143,14 +143,14 @@ impl<I, O> AutoHook for Sequential<I, O> {
     }
 }
 
-#[crate::auto_hook]
+#[hookpoint::auto_hook]
 impl Module for Sequential<Tensor, Tensor> {
     fn forward(&self, input: &Tensor) -> Result<Tensor> {
         self.chain.call(input, false)
     }
 }
 
-#[crate::auto_hook]
+#[hookpoint::auto_hook]
 impl<I: LayerValue, O: LayerValue> Layer<I> for Sequential<I, O> {
     type Output = O;
 
@@ -170,7 +170,7 @@ impl<I, O> fmt::Debug for Sequential<I, O> {
 /// ```
 /// use candle_core::{DType, Device, ModuleT, Tensor};
 /// use candle_nn::{Activation, Dropout};
-/// use hookpoint::layers::SequentialT;
+/// use hookpoint_layers::SequentialT;
 /// use hookpoint::prelude::*;
 ///
 /// let model = SequentialT::new().add("act", Activation::Relu)?.add("drop", Dropout::new(0.5))?;
@@ -194,7 +194,7 @@ impl SequentialT {
     }
 
     /// Adds a layer: one of candle's, or one with the derive.
-    pub fn add<L>(self, name: impl Into<String>, layer: L) -> crate::Result<Self>
+    pub fn add<L>(self, name: impl Into<String>, layer: L) -> hookpoint::Result<Self>
     where
         L: ModuleT + AutoHook + Send + Sync + 'static,
     {
@@ -202,7 +202,7 @@ impl SequentialT {
     }
 
     /// Adds any module as one point: what is inside it is not known.
-    pub fn add_leaf<L>(self, name: impl Into<String>, layer: L) -> crate::Result<Self>
+    pub fn add_leaf<L>(self, name: impl Into<String>, layer: L) -> hookpoint::Result<Self>
     where
         L: ModuleT + Send + Sync + 'static,
     {
@@ -210,7 +210,7 @@ impl SequentialT {
     }
 
     /// As [`add`](Self::add), with its position as its name.
-    pub fn push<L>(self, layer: L) -> crate::Result<Self>
+    pub fn push<L>(self, layer: L) -> hookpoint::Result<Self>
     where
         L: ModuleT + AutoHook + Send + Sync + 'static,
     {
@@ -250,7 +250,7 @@ impl AutoHook for SequentialT {
     }
 }
 
-#[crate::auto_hook]
+#[hookpoint::auto_hook]
 impl ModuleT for SequentialT {
     fn forward_t(&self, input: &Tensor, train: bool) -> Result<Tensor> {
         self.chain.call(input, train)

@@ -5,15 +5,11 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use candle_core::Tensor;
+use hookpoint::error::nearest;
+use hookpoint::{AutoHook, BoxedError, Error, ErrorKind, HookCtx, Hooked, Result};
 
 use super::max_indices::as_i64;
 use super::{MaxPool2d, MaxUnpool2d};
-use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::Hooked;
-use crate::plan::BoxedError;
-use crate::run::HookCtx;
-use crate::select::{nearest, no_match};
-use crate::tree::AutoHook;
 
 /// The indices of max pooling layers, by the paths of the layers, in the order in which they were reached.
 ///
@@ -21,7 +17,7 @@ use crate::tree::AutoHook;
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
-/// use hookpoint::layers::MaxPoolIndices;
+/// use hookpoint_layers::MaxPoolIndices;
 ///
 /// let mut indices: MaxPoolIndices = [("pool", Tensor::new(&[[[3i64]]], &Device::Cpu)?)].into_iter().collect();
 /// indices.rename("pool", "decoder.unpool")?;
@@ -163,7 +159,7 @@ impl<K: Into<String>> FromIterator<(K, Tensor)> for MaxPoolIndices {
 ///
 /// ```
 /// use candle_core::{Device, Module, Tensor};
-/// use hookpoint::layers::{
+/// use hookpoint_layers::{
 ///     save_maxpool_indices, use_indices_in_maxunpool, MaxPool2d, MaxUnpool2d, Sequential,
 /// };
 /// use hookpoint::prelude::*;
@@ -229,7 +225,7 @@ where
 ///
 /// ```
 /// # use candle_core::{Device, Module, Tensor};
-/// # use hookpoint::layers::{use_indices_in_maxunpool, MaxPoolIndices, MaxUnpool2d, Sequential};
+/// # use hookpoint_layers::{use_indices_in_maxunpool, MaxPoolIndices, MaxUnpool2d, Sequential};
 /// # use hookpoint::prelude::*;
 /// # let decoder = Hooked::new(Sequential::new().add("up", MaxUnpool2d::new(2)?)?);
 /// # let x = Tensor::new(&[[[4f32]]], &Device::Cpu)?;
@@ -286,7 +282,7 @@ fn layers_of<L, M: AutoHook>(hooked: &Hooked<M>, name: &str) -> Result<Vec<Strin
     let layers = hooked.points_of_type::<L>();
     match layers.is_empty() {
         true => Err(Error::msg(format!(
-            "the model has no `hookpoint::layers::{name}`\n  use it where the model now has another layer, or \
+            "the model has no `hookpoint_layers::{name}`\n  use it where the model now has another layer, or \
              give another model"
         ))),
         false => Ok(layers),
@@ -309,7 +305,8 @@ impl<'i> Uses<'i> {
         let mut all = indices.lock();
         let meant = all.iter().filter(|entry| !entry.saved.is_empty());
         if let Some(stray) = meant.clone().find(|entry| !unpools.contains(&entry.name)) {
-            return Err(no_match(&stray.name, unpools));
+            let (pattern, nearest) = (stray.name.clone(), nearest(&stray.name, unpools));
+            return Err(ErrorKind::NoMatch { pattern, nearest }.into());
         }
         let entries = all.clone();
         if consume {
