@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+pub use crate::nearest::nearest;
+
 /// `Result` with [`hookpoint::Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -331,7 +333,7 @@ pub enum ErrorKind {
     },
     /// The gradient would come through operations for which candle has a wrong one, in code that cannot be
     /// looked into.
-    #[error("candle's gradient is wrong for {}, which code without annotations does (of `upsample_nearest*`, where its input is used more than once)\n  write `#[auto_hook]` on that function or `impl`, use the operation of this name in `hookpoint::diff` or `hookpoint::layers`, or say `.allow_barriers()` if the operation is one of your own with the right gradient", and_list(operations))]
+    #[error("candle's gradient is wrong for {}, which code without annotations does (of `upsample_nearest*`, where its input is used more than once)\n  write `#[auto_hook]` on that function or `impl`, use the operation of this name in `hookpoint_grad` or `hookpoint_layers`, or say `.allow_barriers()` if the operation is one of your own with the right gradient", and_list(operations))]
     GradientWrong {
         /// The operations, with the shapes that they were given and gave.
         operations: Vec<String>,

@@ -185,14 +185,9 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// The macros name this crate as its users do, and layers of its own are annotated.
-extern crate self as hookpoint;
-
 pub mod ablate;
 pub mod attribution;
-pub mod diff;
 pub mod error;
-pub mod layers;
 pub mod listen;
 pub mod memory;
 pub mod pattern;
@@ -206,6 +201,7 @@ mod device;
 mod fingerprint;
 mod hooked;
 mod manager;
+mod nearest;
 mod patching;
 mod plan;
 mod raw;

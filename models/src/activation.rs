@@ -4,9 +4,8 @@ use std::fmt;
 
 use candle_core::{Module, Result, Tensor};
 use hookpoint::prelude::*;
+use hookpoint_kernels::gelu;
 use serde::{Deserialize, Serialize};
-
-use crate::fast::gelu;
 
 /// The function between the two layers of an mlp, by the names that Hugging Face's configs use.
 ///

@@ -36,7 +36,7 @@
 //!
 //! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
 //! what models that continue texts share. [`store`] keeps activations of a whole corpus on disk, for training.
-//! [`fast`] has the operations that transformers spend their time in, for the CPU.
+//! [`layers`] compute with the kernels of [`hookpoint_kernels`].
 //! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
 //!
 //! The features `cuda`, `cudnn`, `metal`, `mkl` and `accelerate` are those of hookpoint. With `hub`, models
@@ -46,9 +46,9 @@ pub mod autoencoder;
 pub mod bert;
 pub mod cnn;
 pub mod english;
-pub mod fast;
 pub mod gpt2;
 pub mod language;
+pub mod layers;
 pub mod lens;
 pub mod llama;
 pub mod sae;

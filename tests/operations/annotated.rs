@@ -307,7 +307,7 @@ fn a_function_that_is_handed_literals() {
         .unwrap();
     let b = model.b.clone();
     let var = candle_core::Var::from_tensor(&x).unwrap();
-    let y = hookpoint::diff::rms_norm(&var, &b, 1e-3).unwrap().narrow(1, 0, 2).unwrap().sum_all().unwrap();
+    let y = hookpoint_grad::rms_norm(&var, &b, 1e-3).unwrap().narrow(1, 0, 2).unwrap().sum_all().unwrap();
     close(&run.grads[":x.1"], y.backward().unwrap().get(&var).unwrap(), 1e-4);
 }
 
@@ -321,7 +321,7 @@ fn attention_on_the_cpu() {
         let var = candle_core::Var::from_tensor(&x).unwrap();
         let q = var.reshape((1, 3, 2, 4)).unwrap().transpose(1, 2).unwrap();
         let v = (&q * 0.5).unwrap();
-        let y = hookpoint::diff::sdpa(&q, &q, &v, None, causal, 0.3, 1.).unwrap();
+        let y = hookpoint_grad::sdpa(&q, &q, &v, None, causal, 0.3, 1.).unwrap();
         close(&run.cache[""], &y, 1e-5);
         let grads = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
         close(&run.grads[":x.1"], grads.get(&var).unwrap(), 1e-4);
@@ -338,7 +338,7 @@ fn attention_on_the_cpu_of_any_shape() {
         let mask = AttnMask::causal_with_offset(kv_pos - pos);
         let flash = flash_attn::<f32>(&q, &k, &v, 0.3, mask, None, None).unwrap();
         let [q, k, v] = [q, k, v].map(|t| t.transpose(1, 2).unwrap());
-        close(&flash, &hookpoint::diff::sdpa(&q, &k, &v, None, true, 0.3, 1.).unwrap(), 1e-4);
+        close(&flash, &hookpoint_grad::sdpa(&q, &k, &v, None, true, 0.3, 1.).unwrap(), 1e-4);
     }
 }
 

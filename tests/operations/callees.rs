@@ -181,8 +181,8 @@ impl Pools {
 #[test]
 fn what_only_looks_wrong_is_let_through() {
     let means: [(&str, Means); 6] = [
-        ("diff", |x| hookpoint::diff::max_pool2d(x, 2)),
-        ("diff, enlarged", |x| hookpoint::diff::upsample_nearest2d(x, 8, 12)),
+        ("diff", |x| hookpoint_grad::max_pool2d(x, 2)),
+        ("diff, enlarged", |x| hookpoint_grad::upsample_nearest2d(x, 8, 12)),
         ("composed", |x| x.reshape((1, 2, 2, 2, 3, 2))?.max(5)?.max(3)),
         ("along one dimension", |x| x.broadcast_sub(&x.max_keepdim(D::Minus1)?)),
         ("broadcast", |x| x.narrow(2, 0, 1)?.narrow(3, 0, 1)?.broadcast_as((1, 2, 5, 5))?.sqr()),

@@ -1,7 +1,8 @@
 use candle_core::{DType, Result, Tensor, Var};
 use candle_nn::{BatchNorm, Conv2d, LayerNorm, Linear, Module, ModuleT};
 use hookpoint::prelude::*;
-use hookpoint::{diff, Plan};
+use hookpoint::Plan;
+use hookpoint_grad as grad;
 
 use crate::check::CPU;
 
@@ -17,7 +18,7 @@ fn a_frozen_weight_gets_no_gradient() {
         y.sum_all().unwrap()
     };
     let candle = with(&|x| x.matmul(&frozen));
-    let ours = with(&|x| diff::matmul(x, &frozen));
+    let ours = with(&|x| grad::matmul(x, &frozen));
     assert_eq!(candle.backward().unwrap().get_ids().count(), 2);
     let grads = ours.backward().unwrap();
     assert_eq!(grads.get_ids().count(), 1, "the input's and no other");
@@ -28,7 +29,7 @@ fn a_frozen_weight_gets_no_gradient() {
 fn with_nothing_to_differentiate_there_is_no_graph() {
     let x = Tensor::ones((2, 3), DType::F32, CPU).unwrap();
     let w = Tensor::ones((4, 3), DType::F32, CPU).unwrap();
-    let y = diff::softmax_last_dim(&diff::linear(&x, &w, None).unwrap()).unwrap();
+    let y = grad::softmax_last_dim(&grad::linear(&x, &w, None).unwrap()).unwrap();
     assert!(!y.track_op());
 }
 

@@ -17,7 +17,7 @@ mod callees;
 
 /// What a frozen operand costs.
 mod frozen;
-/// The functions of `hookpoint::diff`.
+/// The functions of `hookpoint_grad`.
 mod functions;
 /// Closures, trait objects, types that are not annotated.
 mod opaque;

@@ -1,7 +1,7 @@
 //! `tests/fixtures/maxpool.json` is written by `scripts/fixtures/maxpool.py`.
 
 use candle_core::{DType, Device, Tensor, Var};
-use hookpoint::layers::{MaxPool2d, MaxUnpool2d};
+use hookpoint_layers::{MaxPool2d, MaxUnpool2d};
 use serde_json::Value;
 
 use crate::tensors::{device, Test};

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Module, ModuleT, Result, Tensor, Var};
 use candle_nn::{Activation, BatchNorm, Dropout, Linear};
-use hookpoint::layers::{
+use hookpoint::prelude::*;
+use hookpoint::{ErrorKind, Kind};
+use hookpoint_layers::{
     save_maxpool_indices, use_indices_in_maxunpool, Distribution, Lambda, Layer, MaxPool2d, MaxPoolIndices,
     MaxUnpool2d, Normal, Random, Sample, Sequential, SequentialT,
 };
-use hookpoint::prelude::*;
-use hookpoint::{ErrorKind, Kind};
 
 use crate::tensors::{device, linear, numbers, wave, Test};
 

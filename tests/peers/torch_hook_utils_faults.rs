@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::{DType, Module, Tensor};
 use candle_nn::Activation;
-use hookpoint::layers::{
+use hookpoint::prelude::*;
+use hookpoint::ErrorKind;
+use hookpoint_layers::{
     save_maxpool_indices, use_indices_in_maxunpool, Lambda, MaxPool2d, MaxPoolIndices, MaxUnpool2d, Sample,
     Sequential,
 };
-use hookpoint::prelude::*;
-use hookpoint::ErrorKind;
 
 use crate::tensors::{device, linear, numbers, wave, Test};
 use crate::torch_hook_utils::{decoder, encoder, image, input, network};
@@ -260,10 +260,10 @@ fn indices_of_an_image_of_another_size_do_not_end_up_elsewhere() -> Test {
 fn models_without_such_layers_are_errors() -> Test {
     let model = Hooked::new(Sequential::new().add("act", Activation::Relu)?);
     let error = save_maxpool_indices(&model, |m| m.forward(&image())).unwrap_err().to_string();
-    assert!(error.contains("has no `hookpoint::layers::MaxPool2d`"), "{error}");
+    assert!(error.contains("has no `hookpoint_layers::MaxPool2d`"), "{error}");
     let indices = MaxPoolIndices::new();
     let error = use_indices_in_maxunpool(&model, &indices, false, |m| m.forward(&image())).unwrap_err();
-    assert!(error.to_string().contains("has no `hookpoint::layers::MaxUnpool2d`"), "{error}");
+    assert!(error.to_string().contains("has no `hookpoint_layers::MaxUnpool2d`"), "{error}");
     let error = save_maxpool_indices(&encoder(), |_| image().relu()).unwrap_err().to_string();
     assert!(error.contains("reached no `MaxPool2d`"), "{error}");
     Ok(())

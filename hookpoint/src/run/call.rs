@@ -11,9 +11,9 @@ use super::fire::Replace;
 use super::frame::with_label;
 use super::listeners::Said;
 use super::lost::TrackedInputs;
+use super::opaque::of_candle;
 use super::together::{gather, named, scatter, Named, Part, When};
 use super::{part_id, Announced, PointKey, RunState, SeenCall, Slot32};
-use crate::diff::layer;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
 use crate::tree::{outline, Kind, NodeId};
@@ -231,7 +231,7 @@ impl RunState<'_> {
             // One of candle's layers that is no part of the model.
             if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
             {
-                *done = layer::forward(module, x, trains(asked.inputs));
+                *done = of_candle(module).and_then(|layer| layer.forward(x, trains(asked.inputs)));
                 asked.made.set(done.is_some());
             }
             return CallToken::IDLE;

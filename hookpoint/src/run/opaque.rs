@@ -6,10 +6,16 @@
 //! gives is then compared with finite differences: candle has wrong gradients, and a path inside may be
 //! blocked while another is not. Once for each module of a model, within a few percent.
 
+use candle_core::quantized::QMatMul;
 use candle_core::{DType, Result as Candle, Tensor, Var, D};
+use candle_nn::ops::Identity;
+use candle_nn::{
+    Activation, BatchNorm, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Dropout, Embedding, GroupNorm,
+    LayerNorm, Linear, PReLU, RmsNorm, GRU, LSTM,
+};
+use hookpoint_grad::layer::Layer;
 
 use super::RunState;
-use crate::diff::layer;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{paused, Erased};
 use crate::tree::NodeId;
@@ -26,10 +32,11 @@ impl RunState<'_> {
         (input, train): (&Tensor, bool),
         forward: Forward<'_>,
     ) -> Result<Option<Candle<Tensor>>> {
-        if let Some(result) = layer::forward(module, input, train) {
+        let layer = of_candle(module);
+        if let Some(result) = layer.and_then(|layer| layer.forward(input, train)) {
             return Ok(Some(result));
         }
-        if layer::is_right(module) || !self.wants_gradient_of(input) {
+        if layer.is_some_and(Layer::is_right) || !self.wants_gradient_of(input) {
             return Ok(forward(input));
         }
         let Some(output) = forward(input) else { return Ok(None) };
@@ -48,12 +55,38 @@ impl RunState<'_> {
         };
         if output.dtype().is_float() && self.tree.compare_once(node) && !agrees(input, forward)? {
             let reason = "whose gradient does not agree with finite differences (candle has wrong \
-                          gradients for some operations; annotate the type, or use `hookpoint::diff` in it)";
+                          gradients for some operations; annotate the type, or use `hookpoint_grad` in it)";
             let operations = vec![format!("{}, {reason}", self.shown(node))];
             return Err(ErrorKind::GradientLost { operations }.into());
         }
         Ok(Some(Ok(output)))
     }
+}
+
+/// The module, if it is one of candle's layers.
+pub(super) fn of_candle(module: Erased<'_>) -> Option<Layer<'_>> {
+    macro_rules! first {
+        ($($name:ident),* $(,)?) => { None$(.or_else(|| module.get::<$name>().map(Layer::$name)))* };
+    }
+    first!(
+        Linear,
+        LayerNorm,
+        RmsNorm,
+        BatchNorm,
+        Activation,
+        QMatMul,
+        Conv1d,
+        Conv2d,
+        ConvTranspose1d,
+        ConvTranspose2d,
+        Dropout,
+        Embedding,
+        GroupNorm,
+        PReLU,
+        Identity,
+        LSTM,
+        GRU,
+    )
 }
 
 /// The same numbers, not contiguous.

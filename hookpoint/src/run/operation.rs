@@ -2,7 +2,7 @@
 //!
 //! The operation is done as it is written, so that its value is what it always is. Then its result is
 //! given the right gradient, if candle has none or a wrong one, or one that costs too much: see
-//! [`crate::diff`]. What candle or anybody else does without a gradient is a barrier.
+//! [`hookpoint_grad`]. What candle or anybody else does without a gradient is a barrier.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use candle_core::{Tensor, D};
 use candle_nn::attention::AttnMask;
+use hookpoint_grad::cached;
+use hookpoint_grad::rule::{self, in_double, rule, Given, OpKind, Operand};
 
 use super::RunState;
-use crate::diff::{cache_rule, in_double, rule, Given, Operand};
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::NodeId;
@@ -41,19 +42,6 @@ impl OpSite {
     pub(super) fn fills_a_cache(&self) -> bool {
         self.kind == OpKind::Method && self.name == "append"
     }
-}
-
-/// How an operation is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpKind {
-    /// `a.name(b)`; the operand 0 is `a`.
-    Method,
-    /// `name(a, b)`; the operand 0 is `a`.
-    Function,
-    /// `Tensor::name(a, b)`; the operand 0 is `a`.
-    Associated,
-    /// `a + b`
-    Operator,
 }
 
 /// An operation that is about to be done.
@@ -306,7 +294,7 @@ impl RunState<'_> {
         let before = here.iter().chain(&elsewhere).map(Some).chain(is_new.then_some(None));
         for before in before {
             let before = before.map(|before| [&before.keys, &before.values]);
-            if let Some([new_keys, new_values]) = cache_rule(before, [key, value], [&*keys, &*values])? {
+            if let Some([new_keys, new_values]) = cached(before, [key, value], [&*keys, &*values])? {
                 let filled = Filled { at, keys: new_keys.clone(), values: new_values.clone() };
                 self.filled.borrow_mut().push(filled);
                 (*keys, *values) = (new_keys, new_values);

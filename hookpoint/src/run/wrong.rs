@@ -1,6 +1,6 @@
 //! Operations whose gradient in candle is wrong, in code that nobody can look into.
 //!
-//! In annotated code they get a right gradient: see [`crate::diff`]. Elsewhere they are found in the graph
+//! In annotated code they get a right gradient: see [`hookpoint_grad`]. Elsewhere they are found in the graph
 //! of the loss, before the backward pass. Candle does not say which operation made a node, but it lists what a
 //! node was computed from, what it was computed from last in front. If that, pooled or enlarged, is the node bit
 //! for bit, then that is how the node was made.
@@ -8,8 +8,8 @@
 //! Only shapes are compared first. A transformer has hardly any node that comes further.
 
 use candle_core::{DType, Result as Candle, Tensor, TensorId};
+use hookpoint_grad::has_right_gradient;
 
-use crate::diff::has_right_gradient;
 use crate::error::{ErrorKind, Result};
 
 /// How many windows are tried for one node: shapes leave but one, unless there is a large rest.

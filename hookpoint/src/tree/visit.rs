@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use candle_core::Tensor;
+use candle_core::{Module, ModuleT, Tensor};
 
 use super::dict::{HookDict, Kind};
 use super::index::Tree;
-use super::leaves::NotCallable;
+use super::leaves::{ByModule, ByModuleT, NotCallable};
 use crate::raw::Caller;
 
 /// A model, or a part of one, whose modules and parameters can be found.
@@ -102,6 +102,47 @@ impl<'t> Visitor<'t> {
         let node = self.tree.enter::<T, C>(module, Kind::Leaf);
         self.tree.callable::<T, C>();
         self.tree.leave(node);
+    }
+
+    /// A module of somebody else's type, also a closure, as one point: what is inside it is not known.
+    ///
+    /// ```
+    /// use candle_core::{Device, Module, Result, Tensor};
+    /// use hookpoint::prelude::*;
+    /// use hookpoint::Visitor;
+    ///
+    /// /// A module of any type, as a field of an annotated model.
+    /// struct Leaf<M>(M);
+    ///
+    /// impl<M: Module> AutoHook for Leaf<M> {
+    ///     fn visit(&self, visitor: &mut Visitor<'_>) {
+    ///         visitor.leaf_module(&self.0);
+    ///     }
+    /// }
+    ///
+    /// #[derive(AutoHook)]
+    /// struct Model { half: Leaf<fn(&Tensor) -> Result<Tensor>> }
+    ///
+    /// #[auto_hook]
+    /// impl Module for Model {
+    ///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    ///         self.half.0.forward(x)
+    ///     }
+    /// }
+    ///
+    /// let model = Hooked::new(Model { half: Leaf(|x: &Tensor| x * 0.5) });
+    /// let x = Tensor::new(&[3f32], &Device::Cpu)?;
+    /// let (_, cache) = model.run_with_cache("half", |m| m.forward(&x))?;
+    /// assert_eq!(cache["half"].to_vec1::<f32>()?, [1.5]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn leaf_module<M: Module>(&mut self, module: &M) {
+        self.leaf::<M, ByModule>(module);
+    }
+
+    /// As [`leaf_module`](Self::leaf_module), for a module that behaves differently while training.
+    pub fn leaf_module_t<M: ModuleT>(&mut self, module: &M) {
+        self.leaf::<M, ByModuleT>(module);
     }
 
     /// As `leaf`, for modules behind a trait object.

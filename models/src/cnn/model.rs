@@ -2,9 +2,9 @@
 
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Conv2d, Conv2dConfig, Init, Linear, VarBuilder};
-use hookpoint::layers::{MaxPool2d, MaxUnpool2d};
 use hookpoint::prelude::*;
 use hookpoint::Error;
+use hookpoint_layers::{MaxPool2d, MaxUnpool2d};
 
 use super::config::Config;
 use crate::bundled::bundle;

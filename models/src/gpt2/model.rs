@@ -6,13 +6,14 @@
 use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::{Embedding, Init, VarBuilder};
 use hookpoint::prelude::*;
+use hookpoint_kernels as kernels;
 
 use super::config::Config;
 use crate::activation::Activation;
 use crate::attention;
 use crate::bundled::bundle;
-use crate::fast::{self, LayerNorm, Linear};
 use crate::language::{check_prompt, Limits, Past, Tokenizer};
+use crate::layers::{LayerNorm, Linear};
 
 /// How far from zero weights are before training.
 const SPREAD: f64 = 0.02;
@@ -82,13 +83,13 @@ impl Attention {
         }
         // [batch, pos, head, d_head]
         let z = match hookpoint::wanted("attn_scores") || hookpoint::wanted("pattern") {
-            false => fast::attention(&queries, &keys, &values, mask, self.scale)?,
+            false => kernels::attention(&queries, &keys, &values, mask, self.scale)?,
             // The same numbers, with stops on the way for those who want to look, or to change something.
             true => {
                 // [batch, head, query, key]
-                let attn_scores = fast::attention_scores(&queries, &keys, mask, self.scale)?;
-                let pattern = fast::softmax(&attn_scores)?.to_dtype(values.dtype())?;
-                fast::weighted_sum(&pattern, &values)?
+                let attn_scores = kernels::attention_scores(&queries, &keys, mask, self.scale)?;
+                let pattern = kernels::softmax(&attn_scores)?.to_dtype(values.dtype())?;
+                kernels::weighted_sum(&pattern, &values)?
             }
         };
         let out = self.c_proj.forward(&z.reshape((batch, pos, width))?)?;

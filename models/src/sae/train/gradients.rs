@@ -7,12 +7,12 @@
 
 use candle_core::Tensor;
 use hookpoint::Result;
+use hookpoint_kernels::linear;
 use rayon::prelude::*;
 
 use super::numbers::{change, read};
 use super::parameters::Parameters;
 use super::{dense, sparse};
-use crate::fast::linear;
 use crate::sae::config::{Architecture, Config};
 use crate::sae::top_k::positive_top_k;
 
