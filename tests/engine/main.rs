@@ -32,6 +32,8 @@ mod effects;
 mod inputs;
 /// What listeners are told, and what they answer; profiles, and where NaN comes from.
 mod listeners;
+/// Tensors inside one value, which are told apart by name and never by a hash of it.
+mod members;
 /// Methods other than `forward`.
 mod methods;
 /// Parameters, which fire on what is computed with them.

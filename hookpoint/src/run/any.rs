@@ -1,14 +1,12 @@
 //! Values of any type: kept as copies, and replaced by copies.
 
+use super::member::Member;
 use super::points::Asked;
 use super::{Action, CaptureAny, PointKey, RunState};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{paused, ErasedMut};
 use crate::tree::Seen;
 use crate::value::{AnyValue, DynamicOps};
-
-/// The part of a value that is all of it.
-pub(super) const WHOLE: u32 = u32::MAX;
 
 /// The name of the type of a value that was copied.
 pub(super) fn type_name(copied: Option<&AnyValue>) -> &'static str {
@@ -46,15 +44,15 @@ impl RunState<'_> {
     }
 
     /// As `patch_any`, for a value whose type is known at run time only. `key` makes the key of the
-    /// value's parts, or with [`WHOLE`] of itself.
+    /// value's tensors, or with [`Member::WHOLE`] of itself.
     pub(super) fn patch_value(
         &self,
-        key: &dyn Fn(u32) -> PointKey,
+        key: &dyn Fn(Member) -> PointKey,
         names: &dyn Fn() -> Vec<String>,
         ops: &DynamicOps,
         value: &mut ErasedMut<'_>,
     ) -> Result<()> {
-        let key = key(if ops.is_one_tensor() { 0 } else { WHOLE });
+        let key = key(if ops.is_one_tensor() { Member::FIRST } else { Member::WHOLE });
         if !self.dispatch.at(key.node).patches_any {
             return Ok(());
         }

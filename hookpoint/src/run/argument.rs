@@ -2,10 +2,11 @@
 
 use candle_core::Tensor;
 
-use super::any::{type_name, WHOLE};
+use super::any::type_name;
 use super::fire::Replace;
 use super::frame::{address, with_label};
-use super::{part_id, PointKey, RunState, Slot32};
+use super::member::Member;
+use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::raw::{paused, Erased, ErasedMut};
@@ -96,7 +97,7 @@ impl RunState<'_> {
         let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(None) };
         let input = ops.has_tensors().then(|| self.next_input(depth));
         let Some(mut at) = self.argument_point(depth, number, input, None) else { return Ok(None) };
-        at.key.part = WHOLE;
+        at.key.member = Member::WHOLE;
         let names = || at.names();
         let mut new = None;
         if self.dispatch.at(at.key.node).patches_any {
@@ -131,9 +132,11 @@ impl RunState<'_> {
                 Ok(())
             })
         })?;
-        for (part, (label, tensor)) in (0..).zip(&parts) {
+        let mut members = self.members();
+        for (label, tensor) in &parts {
             self.note_argument(depth, tensor);
-            let key = PointKey { part: part_id(part, label), ..at.key };
+            let (part, member) = members.next(label);
+            let key = PointKey { member, ..at.key };
             self.fire(key, &|| at.part_names(part, label), tensor, Replace::No(INSIDE))?;
         }
         Ok(())
@@ -144,10 +147,10 @@ impl RunState<'_> {
         let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(()) };
         let input = ops.has_tensors().then(|| self.next_input(depth));
         let Some(at) = self.argument_point(depth, number, input, None) else { return Ok(()) };
-        let key = |part| PointKey { part, ..at.key };
+        let key = |member| PointKey { member, ..at.key };
         self.patch_value(&key, &|| at.names(), ops, &mut value)?;
         if !ops.is_one_tensor() {
-            self.fire_any(key(WHOLE), &|| at.names(), &mut || ops.copy(value.shared()));
+            self.fire_any(key(Member::WHOLE), &|| at.names(), &mut || ops.copy(value.shared()));
             self.settle(at.key.node);
         }
         Ok(())
@@ -179,23 +182,23 @@ impl RunState<'_> {
         let input = ops.has_tensors().then(|| self.next_input(depth));
         let whole = self.argument_point(depth, number, input, None);
         if let Some(at) = &whole {
-            self.patch_value(&|part| PointKey { part, ..at.key }, &|| at.names(), ops, &mut value)?;
+            self.patch_value(&|member| PointKey { member, ..at.key }, &|| at.names(), ops, &mut value)?;
         }
-        let mut part = 0;
+        let mut members = self.members();
         ops.each_tensor(value.reborrow(), &mut |label, tensor| {
+            let (part, member) = members.next(label);
             if let Some(mut at) = self.argument_point(depth, number, input, Some(tensor)) {
-                at.key.part = part_id(part, label);
+                at.key.member = member;
                 let names = || at.part_names(part, label);
                 if let Some(new) = self.fire(at.key, &names, tensor, Replace::Yes)? {
                     *tensor = new;
                 }
             }
             self.note_argument(depth, tensor);
-            part += 1;
             Ok(())
         })?;
         if let Some(at) = whole {
-            let key = PointKey { part: WHOLE, ..at.key };
+            let key = PointKey { member: Member::WHOLE, ..at.key };
             self.fire_any(key, &|| at.names(), &mut || ops.copy(value.shared()));
             self.settle(at.key.node);
         }
@@ -222,7 +225,12 @@ impl RunState<'_> {
         }
         let (method, is_call) = (frame.method, frame.is_call);
         frame.wants_inputs.then(|| Argument {
-            key: PointKey { node, method: address(method), slot: Slot32::Input(number), part: 0 },
+            key: PointKey {
+                node,
+                method: address(method),
+                slot: Slot32::Input(number),
+                member: Member::FIRST,
+            },
             method,
             number,
             input,

@@ -5,15 +5,15 @@ use std::cell::{Cell, RefCell};
 
 use candle_core::Tensor;
 
-use super::any::WHOLE;
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
 use super::listeners::Said;
 use super::lost::TrackedInputs;
+use super::member::Member;
 use super::opaque::of_candle;
 use super::together::{gather, named, scatter, Named, Part, When};
-use super::{part_id, Announced, PointKey, RunState, SeenCall, Slot32};
+use super::{Announced, PointKey, RunState, SeenCall, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
 use crate::tree::{outline, Kind, NodeId};
@@ -169,7 +169,7 @@ fn input_name(number: u32) -> String {
 fn gathered_inputs(node: NodeId, inputs: &[Erased<'_>], replace: impl Fn(usize) -> Replace) -> Vec<Part> {
     let part = |(number, tensor): (usize, &Tensor)| {
         let (slot, replace) = (Slot32::Input(number as u32), replace(number));
-        let key = PointKey { node, method: 0, slot, part: 0 };
+        let key = PointKey { node, method: 0, slot, member: Member::FIRST };
         Part::new(key, vec![input_name(number as u32)], tensor, replace)
     };
     inputs.iter().filter_map(Erased::tensor).enumerate().map(part).collect()
@@ -336,7 +336,8 @@ impl RunState<'_> {
                 for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
                     let replace = can_replace(number);
                     let number = number as u32;
-                    let key = PointKey { node, method: 0, slot: Slot32::Input(number), part: 0 };
+                    let key =
+                        PointKey { node, method: 0, slot: Slot32::Input(number), member: Member::FIRST };
                     let names = || vec![input_name(number)];
                     new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
                 }
@@ -498,7 +499,7 @@ impl RunState<'_> {
         if let Err(error) = self.watch(call.node, &call.tracked, ops, result.reborrow()) {
             self.fail(error);
         }
-        let key = |part| PointKey { node: call.node, method: 0, slot: Slot32::Result, part };
+        let key = |member| PointKey { node: call.node, method: 0, slot: Slot32::Result, member };
         let output = || vec!["out".to_string()];
         let patched = self.patch_value(&key, &output, ops, &mut result);
         let fired = patched.and_then(|()| match inputs {
@@ -506,7 +507,7 @@ impl RunState<'_> {
             None => self.fire_result(&call, ops, &mut result),
         });
         if !ops.is_one_tensor() {
-            self.fire_any(key(WHOLE), &output, &mut || ops.copy(result.shared()));
+            self.fire_any(key(Member::WHOLE), &output, &mut || ops.copy(result.shared()));
         }
         let parts = fired.unwrap_or_else(|error| {
             self.fail(error);
@@ -521,10 +522,10 @@ impl RunState<'_> {
 
     /// Fires what a call gave, tensor by tensor, and says how many there were.
     fn fire_result(&self, call: &Call, ops: &DynamicOps, result: &mut ErasedMut<'_>) -> Result<u32> {
-        let mut part = 0;
+        let mut members = self.members();
         ops.each_tensor(result.reborrow(), &mut |label, tensor| {
-            let part_id = part_id(part, label);
-            let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, part: part_id };
+            let (part, member) = members.next(label);
+            let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, member };
             let names = || with_label(vec!["out".to_string()], part, label);
             if part == 0 {
                 self.end_lesson(call.lesson, tensor);
@@ -532,10 +533,9 @@ impl RunState<'_> {
             if let Some(new) = self.fire(key, &names, tensor, Replace::Yes)? {
                 *tensor = new;
             }
-            part += 1;
             Ok(())
         })?;
-        Ok(part)
+        Ok(members.count())
     }
 
     /// The same, all tensors at once.
@@ -547,7 +547,7 @@ impl RunState<'_> {
         result: &mut ErasedMut<'_>,
     ) -> Result<u32> {
         let names = || vec!["out".to_string()];
-        let mut parts = gather(call.node, names, |f| ops.each_tensor(result.reborrow(), f))?;
+        let mut parts = gather(call.node, self.members(), names, |f| ops.each_tensor(result.reborrow(), f))?;
         if let Some(first) = parts.first() {
             self.end_lesson(call.lesson, &first.tensor);
         }

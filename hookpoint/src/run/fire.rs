@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::any::WHOLE;
 use super::gradient::{is_of_call, Tapped, Wanted};
 use super::listeners::Masks;
+use super::member::Member;
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
@@ -148,7 +148,7 @@ impl RunState<'_> {
         }
         let points = self.dispatch.points.borrow();
         let Some((number, described)) = points.keeps(key) else { return Ok(false) };
-        let visit = self.visit(number);
+        let visit = self.visit_output(key, number, self.visit(number));
         self.count_names(described);
         let mut before = None;
         for asked @ Asked { request, label, .. } in &described.asked {
@@ -174,6 +174,16 @@ impl RunState<'_> {
         let Some(visit) = visits.get_mut(at) else { return 0 };
         *visit += 1;
         *visit - 1
+    }
+
+    /// Counts the first tensor of an output at its module, too, where it was counted under its own name: which
+    /// visit of the value it is.
+    #[inline]
+    fn visit_output(&self, key: PointKey, number: u32, visit: u32) -> u32 {
+        match key.is_output() && number != key.node {
+            true => self.visit(key.node),
+            false => visit,
+        }
     }
 
     /// Counts one more value for each of the names of a point.
@@ -212,13 +222,14 @@ impl RunState<'_> {
         seen: impl Fn(usize) -> Seen,
     ) -> Option<(Arc<Described>, usize)> {
         let number = self.dispatch.points.borrow_mut().number(key);
-        let visit = self.visit(number) as usize;
+        let own = self.visit(number);
+        let visit = self.visit_output(key, number, own) as usize;
         let described = self.described(number, key, names);
         if self.scans() && !described.value.is_empty() {
             self.tape_point(key, names, &seen(0).shape);
             let mut all = self.seen.borrow_mut();
             let order = all.len();
-            all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(visit + 1);
+            all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(own as usize + 1);
         }
         self.count_names(&described);
         let matters = !described.asked.is_empty() || described.heard.shown();
@@ -260,7 +271,7 @@ impl RunState<'_> {
             let mut points = self.dispatch.points.borrow_mut();
             let label = points.label(key.node, &name, by_call);
             let own = key.is_output() && kind == own_kind;
-            let counter = (!own).then(|| points.counter(&name, key.part == WHOLE));
+            let counter = (!own).then(|| points.counter(&name, key.member == Member::WHOLE));
             Asked { request: *id, name, label, counter, kind }
         };
         // Nearly all points of nearly all runs: outputs that are asked for as such.
@@ -281,7 +292,7 @@ impl RunState<'_> {
             let value = match request.action {
                 Action::HookBackward(_) => names.iter().find(|name| is_of_call(name))?,
                 // One tensor cannot take the place of all that a pair holds: `:pair` is the first.
-                Action::Patch(_) if key.is_further_part() => {
+                Action::Patch(_) if key.member.is_further() => {
                     names.iter().find(|name| request.pattern.matches_part(name))?
                 }
                 _ => names.iter().find(|name| request.pattern.matches_value(name))?,
@@ -301,8 +312,8 @@ impl RunState<'_> {
         counters.dedup();
         let described = Described { value, counters, ..self.undescribed(key.node, type_name, asked) };
         // A value that is not a tensor is kept in another way.
-        match key.part {
-            WHOLE => Described { keeps: false, ..described },
+        match key.member {
+            Member::WHOLE => Described { keeps: false, ..described },
             _ => self.is_heard(described),
         }
     }

@@ -4,13 +4,14 @@ use std::cell::Cell;
 
 use candle_core::Tensor;
 
-use super::any::{type_name, WHOLE};
+use super::any::type_name;
 use super::argument::{holds_tensors, New};
 use super::fire::Replace;
 use super::listeners::Said;
 use super::lost::Trail;
+use super::member::Member;
 use super::together::{gather, scatter, When};
-use super::{part_id, Frame, Mode, PointKey, RunState, Slot32};
+use super::{Frame, Mode, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, listen_to_values, paused, Erased, ErasedMut, Slot};
 use crate::tree::{Effects, MethodInfo, NodeId};
@@ -441,17 +442,17 @@ impl RunState<'_> {
         }
         // The commonest of all results.
         let mut plain = ErasedMut::of(result);
-        let key = |part| PointKey {
+        let key = |member| PointKey {
             node,
             method: if is_call { 0 } else { address(method) },
             slot: Slot32::Result,
-            part,
+            member,
         };
         if let (Some(Ok(tensor)), false) =
             (plain.get_mut::<candle_core::Result<Tensor>>(), is_call && wants.together)
         {
             self.end_lesson(lesson, tensor);
-            if self.keeps(key(0), tensor)? {
+            if self.keeps(key(Member::FIRST), tensor)? {
                 return Ok(());
             }
         }
@@ -462,13 +463,13 @@ impl RunState<'_> {
         if let Some(copy) = ops.copy.as_ref().filter(|_| wants.patches_any) {
             let found = type_name(paused(|| (copy.copy)(result)).as_ref());
             // A tensor is counted as such.
-            let whole = if ops.from_tensor.is_some() { 0 } else { WHOLE };
+            let whole = if ops.from_tensor.is_some() { Member::FIRST } else { Member::WHOLE };
             self.patch_any(key(whole), &names, found, &mut |any| (copy.put)(result, any))?;
         }
         let parts = Cell::new(0);
         let together = is_call && wants.together;
         if let Some(each_tensor) = ops.each_tensor.filter(|_| together) {
-            let mut gathered = gather(node, names, |f| each_tensor(result, f))?;
+            let mut gathered = gather(node, self.members(), names, |f| each_tensor(result, f))?;
             parts.set(gathered.len() as u32);
             if let Some(first) = gathered.first() {
                 self.end_lesson(lesson, &first.tensor);
@@ -479,8 +480,9 @@ impl RunState<'_> {
             self.fire_together(node, When::After, &inputs, &mut gathered)?;
             scatter(&gathered, |f| each_tensor(result, f))?;
         } else if let Some(each_tensor) = ops.each_tensor {
+            let mut members = self.members();
             each_tensor(result, &mut |label, tensor| {
-                let part = parts.get();
+                let (part, member) = members.next(label);
                 parts.set(part + 1);
                 if part == 0 {
                     self.end_lesson(lesson, tensor);
@@ -490,10 +492,13 @@ impl RunState<'_> {
                     // A field is told from a value inside the method by the word `out`.
                     if !is_call && part > 0 && !label.starts_with(|c: char| c.is_ascii_digit()) {
                         names.insert(0, format!("{}.out.{label}", method.name));
+                    } else if !is_call && !label.is_empty() {
+                        // It need not come first at every call.
+                        names.push(format!("{}.out.{label}", method.name));
                     }
                     names
                 };
-                if let Some(new) = self.fire(key(part_id(part, label)), &names, tensor, Replace::Yes)? {
+                if let Some(new) = self.fire(key(member), &names, tensor, Replace::Yes)? {
                     *tensor = new;
                 }
                 Ok(())
@@ -501,7 +506,7 @@ impl RunState<'_> {
         }
         if let (None, Some(copy)) = (ops.from_tensor, &ops.copy) {
             // Under the same name, beside the tensors: the whole value, of whatever type.
-            self.fire_any(key(WHOLE), &names, &mut || (copy.copy)(result));
+            self.fire_any(key(Member::WHOLE), &names, &mut || (copy.copy)(result));
         }
         self.settle(node);
         // A method that failed gave no tensors, and its error says why some points were not reached.

@@ -20,6 +20,7 @@ mod goals;
 mod gradient;
 mod listeners;
 mod lost;
+mod member;
 mod opaque;
 mod operand;
 mod operation;
@@ -53,6 +54,7 @@ use operand::Use;
 pub use operand::{bound, bound_ref, uses, Uses};
 use operation::Filled;
 pub use operation::OpSite;
+use points::Asked;
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 pub use request::{CacheAt, CacheOptions, IntoCaches};
@@ -75,6 +77,7 @@ pub(crate) use gradient::Gradients;
 use listeners::Telling;
 pub(crate) use listeners::{Audience, Interests};
 use lost::Trail;
+use member::Member;
 use preview::Previewed;
 
 /// What a run keeps while it goes on. It lives on the stack of the function that runs the model.
@@ -159,8 +162,8 @@ pub(crate) struct PointKey {
     /// The address of the method's description; 0 for what belongs to the module as such.
     pub method: usize,
     pub slot: Slot32,
-    /// Which tensor inside the value, see [`part_id`].
-    pub part: u32,
+    /// Which tensor inside the value.
+    pub member: Member,
 }
 
 impl std::hash::Hash for PointKey {
@@ -171,7 +174,7 @@ impl std::hash::Hash for PointKey {
             Slot32::Input(number) => u64::from(number) << 2 | 1,
             Slot32::Binding(number) => u64::from(number) << 2 | 2,
         };
-        state.write_u64(u64::from(self.node) << 32 | u64::from(self.part));
+        state.write_u64(u64::from(self.node) << 32 | u64::from(self.member.number()));
         state.write_u64((self.method as u64).rotate_left(32) ^ slot);
     }
 }
@@ -179,34 +182,22 @@ impl std::hash::Hash for PointKey {
 impl PointKey {
     /// The output of a module, or the results of operations with a parameter.
     pub fn output(node: NodeId) -> Self {
-        Self { node, method: 0, slot: Slot32::Result, part: 0 }
+        Self { node, method: 0, slot: Slot32::Result, member: Member::FIRST }
     }
 
     pub fn is_output(&self) -> bool {
-        self.is_of_output() && self.part == 0
+        self.is_of_output() && self.member.is_first()
     }
 
-    /// Is it a tensor inside a value that is not the first one there?
-    fn is_further_part(&self) -> bool {
-        self.part != 0 && self.part != any::WHOLE
+    /// Is it the output, of which nobody says what it is called inside the value? Its number is that of the node.
+    pub fn is_node(&self) -> bool {
+        self.is_of_output() && self.member == Member::FIRST
     }
 
     /// Is it the output, or a part of it?
     pub fn is_of_output(&self) -> bool {
         self.method == 0 && self.slot == Slot32::Result
     }
-}
-
-/// Identifies a tensor inside a value: the first one as such, the others by their label, since the
-/// second part of a map need not be the same at every call.
-pub(crate) fn part_id(part: u32, label: &str) -> u32 {
-    if part == 0 {
-        return 0;
-    }
-    let hash =
-        label.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // Neither the first part nor the value as a whole.
-    hash.clamp(1, u32::MAX - 1)
 }
 
 /// Which value of a method.
@@ -495,13 +486,24 @@ impl Finished {
             let call = requests.get(id as usize).and_then(|request| request.pattern.call());
             visits as usize > call.unwrap_or(0)
         };
+        let count = |list: &[u32], at: u32| list.get(at as usize).copied().unwrap_or(0);
+        // Several points may have one name, by which their calls are counted.
+        let calls = |asked: &Asked, node: NodeId| match asked.counter {
+            Some(counter) => count(&self.scratch.named, counter),
+            None => count(&self.scratch.visits, node),
+        };
         for (number, visits) in self.scratch.visits.iter().enumerate().filter(|(_, visits)| **visits > 0) {
             match dispatch.described(number as u32) {
                 Some(described) => {
-                    for asked in described.asked.iter().filter(|asked| is_met(asked.request, *visits)) {
-                        f(asked.request, described.node, Some(&asked.name));
+                    let node = described.node;
+                    for asked in
+                        described.asked.iter().filter(|asked| is_met(asked.request, calls(asked, node)))
+                    {
+                        f(asked.request, node, Some(&asked.name));
                     }
                 }
+                // Counted at a point that has the name of the tensor, too.
+                None if dispatch.at(number as NodeId).keeps.is_none() => {}
                 // Kept as it is, and never described.
                 None => {
                     let node = number as NodeId;

@@ -4,11 +4,11 @@ use std::any::TypeId;
 
 use candle_core::Tensor;
 
-use super::any::WHOLE;
 use super::fire::Replace;
 use super::frame::{address, with_label};
+use super::member::Member;
 use super::operation::{OpSite, Operation};
-use super::{part_id, OpKind, PointKey, RunState, Slot32};
+use super::{OpKind, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{current, values_wanted, Erased, ErasedMut, Kept};
 use crate::tree::{MethodInfo, NodeId};
@@ -360,7 +360,7 @@ impl RunState<'_> {
         number: u32,
         mut value: ErasedMut<'_>,
     ) -> Result<()> {
-        let key = |part| PointKey { node, method: address(method), slot: Slot32::Binding(number), part };
+        let key = |member| PointKey { node, method: address(method), slot: Slot32::Binding(number), member };
         let own = || vec![method.value_name(method.values.get(number as usize).unwrap_or(&""))];
         if self.dispatch.at(node).patches_any {
             if let Some(ops) = DynamicOps::for_type(value.type_id()) {
@@ -368,7 +368,7 @@ impl RunState<'_> {
             }
         }
         if let Some(tensor) = value.get_mut::<Tensor>() {
-            if let Some(new) = self.fire(key(0), &own, tensor, Replace::Yes)? {
+            if let Some(new) = self.fire(key(Member::FIRST), &own, tensor, Replace::Yes)? {
                 *tensor = new;
             }
             return Ok(());
@@ -376,21 +376,21 @@ impl RunState<'_> {
         let Some(ops) = DynamicOps::for_type(value.type_id()) else {
             let reason = "the binding is a reference; hook the value where it is made";
             if let Some(tensor) = value.shared().tensor() {
-                self.fire(key(0), &own, tensor, Replace::No(reason))?;
+                self.fire(key(Member::FIRST), &own, tensor, Replace::No(reason))?;
             }
             return Ok(());
         };
-        let mut part = 0;
+        let mut members = self.members();
         ops.each_tensor(value.reborrow(), &mut |label, tensor| {
+            let (part, member) = members.next(label);
             let names = || with_label(own(), part, label);
-            if let Some(new) = self.fire(key(part_id(part, label)), &names, tensor, Replace::Yes)? {
+            if let Some(new) = self.fire(key(member), &names, tensor, Replace::Yes)? {
                 *tensor = new;
             }
-            part += 1;
             Ok(())
         })?;
         if !ops.is_one_tensor() {
-            self.fire_any(key(WHOLE), &own, &mut || ops.copy(value.shared()));
+            self.fire_any(key(Member::WHOLE), &own, &mut || ops.copy(value.shared()));
         }
         Ok(())
     }

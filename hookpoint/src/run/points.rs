@@ -10,6 +10,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::listeners::Masks;
+use super::member::MemberNames;
 use super::PointKey;
 use crate::tree::{FastMap, Kind, NodeId, Tree};
 use crate::value::AnyValue;
@@ -143,6 +144,7 @@ pub(crate) struct Points {
     by_label: FastMap<(Arc<str>, bool), u32>,
     /// Counters by name; a value as a whole is counted apart from the tensors in it.
     by_name: FastMap<(Arc<str>, bool), u32>,
+    pub(super) members: MemberNames,
 }
 
 impl Points {
@@ -150,12 +152,13 @@ impl Points {
         let labels = Labels { nodes: tree.names().clone(), others: Arc::default() };
         let nodes = tree.nodes.len();
         let (by_key, by_label, by_name) = (FastMap::default(), FastMap::default(), FastMap::default());
-        Self { by_key, described: vec![None; nodes], nodes, labels, by_label, by_name }
+        let members = MemberNames::default();
+        Self { by_key, described: vec![None; nodes], nodes, labels, by_label, by_name, members }
     }
 
     /// The number of a point.
     pub fn number(&mut self, key: PointKey) -> u32 {
-        if key.is_output() {
+        if key.is_node() {
             return key.node;
         }
         let next = self.described.len() as u32;
@@ -168,7 +171,7 @@ impl Points {
 
     /// A point whose value is kept, and of which nothing else is asked, with its number.
     pub fn keeps(&self, key: PointKey) -> Option<(u32, &Described)> {
-        let number = if key.is_output() { key.node } else { *self.by_key.get(&key)? };
+        let number = if key.is_node() { key.node } else { *self.by_key.get(&key)? };
         self.described(number).filter(|described| described.keeps).map(|described| (number, &**described))
     }
 

@@ -8,6 +8,7 @@ use candle_core::Tensor;
 use super::argument::Argument;
 use super::fire::Replace;
 use super::frame::address;
+use super::member::Member;
 use super::together::{is_input, look, named, Named, Part, When};
 use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
@@ -36,12 +37,21 @@ impl RunState<'_> {
         let mut places = Vec::new();
         let inputs = arguments.iter().filter(|(_, value)| is_input(value));
         for (input, (number, value)) in (0..).zip(inputs) {
-            let key = |part| PointKey { node, method: address(method), slot: Slot32::Input(*number), part };
-            let at = Argument { key: key(0), method, number: *number, input: Some(input), is_call: true };
+            let key =
+                |member| PointKey { node, method: address(method), slot: Slot32::Input(*number), member };
+            let at = Argument {
+                key: key(Member::FIRST),
+                method,
+                number: *number,
+                input: Some(input),
+                is_call: true,
+            };
+            let mut members = self.members();
             look(value, &mut |part, label, tensor| {
+                let (_, member) = members.next(label);
                 let is_one = part == 0 && label.is_empty();
                 let names = if is_one { at.names() } else { at.part_names(part, label) };
-                parts.push(Part::new(key(super::part_id(part, label)), names, tensor, Replace::Yes));
+                parts.push(Part::new(key(member), names, tensor, Replace::Yes));
                 places.push((*number, part));
             })?;
         }

@@ -13,9 +13,10 @@ use super::argument::holds_tensors;
 use super::dispatch::select;
 use super::fire::{hook_failed, Replace};
 use super::frame::with_label;
+use super::member::Members;
 use super::replacement::{fit, Broadcast, Like};
 use super::request::{Action, Request};
-use super::{part_id, HookCtx, PointKey, RunState, Slot32};
+use super::{HookCtx, PointKey, RunState, Slot32};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
 use crate::raw::{paused, Erased};
@@ -101,13 +102,14 @@ pub(super) fn named(parts: &[Part], numbered: &str) -> Named {
 /// Gathers the tensors of a result.
 pub(super) fn gather(
     node: NodeId,
+    mut members: Members<'_>,
     names: impl Fn() -> Vec<String>,
     each: impl FnOnce(&mut EachTensor<'_>) -> Result<()>,
 ) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     each(&mut |label, tensor| {
-        let part = parts.len() as u32;
-        let key = PointKey { node, method: 0, slot: Slot32::Result, part: part_id(part, label) };
+        let (part, member) = members.next(label);
+        let key = PointKey { node, method: 0, slot: Slot32::Result, member };
         parts.push(Part::new(key, with_label(names(), part, label), tensor, Replace::Yes));
         Ok(())
     })?;

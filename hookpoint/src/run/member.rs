@@ -1,0 +1,127 @@
+//! Which tensor inside a value: the members of a tuple, a list, a map or a struct.
+//!
+//! The second tensor of a map need not be the same at every call, so members are known by their names. The runs of
+//! a plan number the names as they meet them; a value of one tensor has no names, and is not looked up.
+
+use std::cell::RefCell;
+
+use super::points::Points;
+use super::RunState;
+use crate::tree::FastMap;
+
+/// A tensor inside a value, or the value as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Member(u32);
+
+impl Member {
+    /// The only tensor, or the first of several wherever its name does not matter.
+    pub const FIRST: Self = Self(0);
+    /// The value itself, with all that is inside.
+    pub const WHOLE: Self = Self(u32::MAX);
+
+    /// A tensor by the number of its name, which is not 0, and whether it comes first.
+    fn new(name: u32, is_first: bool) -> Self {
+        Self(name << 1 | u32::from(is_first))
+    }
+
+    /// The first tensor stands for the value: it is meant where no tensor is named.
+    pub fn is_first(self) -> bool {
+        self == Self::FIRST || (self.0 & 1 == 1 && self != Self::WHOLE)
+    }
+
+    /// A tensor behind the first.
+    pub fn is_further(self) -> bool {
+        !self.is_first() && self != Self::WHOLE
+    }
+
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The names of members by number, from 1. A name that a value has twice, as `a.b` of a map in a map may be, has a
+/// number for each.
+#[derive(Default)]
+pub(super) struct MemberNames {
+    numbers: FastMap<Box<str>, Vec<u32>>,
+    last: u32,
+}
+
+impl MemberNames {
+    /// The number of the name that a value has for the so manieth time, counted from 0.
+    pub fn number(&mut self, name: &str, before: usize) -> u32 {
+        if let Some(number) = self.numbers.get(name).and_then(|all| all.get(before)) {
+            return *number;
+        }
+        self.last += 1;
+        self.numbers.entry(name.into()).or_default().push(self.last);
+        self.last
+    }
+}
+
+/// Numbers the tensors of one value, in the order in which they are visited.
+pub(super) struct Members<'r> {
+    points: &'r RefCell<Points>,
+    position: u32,
+    /// How often each name was met in this value.
+    met: FastMap<u32, usize>,
+}
+
+impl Members<'_> {
+    /// How many tensors were visited.
+    pub fn count(&self) -> u32 {
+        self.position
+    }
+
+    /// The next tensor: its position, and which member it is.
+    pub fn next(&mut self, name: &str) -> (u32, Member) {
+        let position = self.position;
+        self.position += 1;
+        if position == 0 && name.is_empty() {
+            return (position, Member::FIRST);
+        }
+        let mut points = self.points.borrow_mut();
+        let mut number = points.members.number(name, 0);
+        let met = self.met.entry(number).or_insert(0);
+        if *met > 0 {
+            number = points.members.number(name, *met);
+        }
+        *met += 1;
+        (position, Member::new(number, position == 0))
+    }
+}
+
+impl RunState<'_> {
+    /// To number the tensors of a value that is about to be visited.
+    pub(super) fn members(&self) -> Members<'_> {
+        Members { points: &self.dispatch.points, position: 0, met: FastMap::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_number_and_a_number_one_name() {
+        let mut names = MemberNames::default();
+        let first = names.number("costarring", 0);
+        let others = ["liquid", "costarring.", ""].map(|name| names.number(name, 0));
+        assert_eq!(names.number("costarring", 0), first);
+        let second = names.number("costarring", 1);
+        assert_eq!(names.number("costarring", 1), second);
+        let mut all = vec![first, second];
+        all.extend(others);
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn first_further_and_whole_exclude_each_other() {
+        let kinds = |member: Member| [member.is_first(), member.is_further(), member == Member::WHOLE];
+        assert_eq!(kinds(Member::FIRST), [true, false, false]);
+        assert_eq!(kinds(Member::new(1, true)), [true, false, false]);
+        assert_eq!(kinds(Member::new(1, false)), [false, true, false]);
+        assert_eq!(kinds(Member::WHOLE), [false, false, true]);
+    }
+}
