@@ -69,6 +69,19 @@ pub(crate) fn forward(layer: Erased<'_>, x: &Tensor, train: bool) -> Option<Resu
     None
 }
 
+/// Is this one of candle's layers? A `.forward` of theirs is candle's own.
+pub(crate) fn is_candles(layer: Erased<'_>) -> bool {
+    is_right(layer)
+        || layer.get::<Linear>().is_some()
+        || layer.get::<LayerNorm>().is_some()
+        || layer.get::<RmsNorm>().is_some()
+        || layer.get::<QMatMul>().is_some()
+        || layer.get::<Conv1d>().is_some()
+        || layer.get::<Conv2d>().is_some()
+        || layer.get::<ConvTranspose1d>().is_some()
+        || layer.get::<ConvTranspose2d>().is_some()
+}
+
 /// Is this one of candle's layers whose gradient in candle is right?
 pub(crate) fn is_right(layer: Erased<'_>) -> bool {
     layer.get::<Activation>().is_some()

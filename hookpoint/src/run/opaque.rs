@@ -6,32 +6,38 @@
 //! gives is then compared with finite differences: candle has wrong gradients, and a path inside may be
 //! blocked while another is not. Once for each module of a model, within a few percent.
 
+use std::cell::{Cell, RefCell};
+
 use candle_core::{DType, Result as Candle, Tensor, Var, D};
 
-use super::RunState;
-use crate::diff::layer;
+use super::{anew, RunState};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{paused, Erased};
+use crate::raw::paused;
 use crate::tree::NodeId;
 
 type Forward<'f> = &'f dyn Fn(&Tensor) -> Option<Candle<Tensor>>;
 
 impl RunState<'_> {
     /// The output of a foreign module, with the right gradient; none where the call is to be made as it
-    /// is written.
+    /// is written. `is_right` says that the module is one of candle's whose gradient is right.
     pub(super) fn differentiable(
         &self,
         node: NodeId,
-        module: Erased<'_>,
-        (input, train): (&Tensor, bool),
-        forward: Forward<'_>,
+        is_right: bool,
+        input: &Tensor,
+        forward: anew::Forward<'_>,
     ) -> Result<Option<Candle<Tensor>>> {
-        if let Some(result) = layer::forward(module, input, train) {
-            return Ok(Some(result));
-        }
-        if layer::is_right(module) || !self.wants_gradient_of(input) {
+        if is_right || !self.wants_gradient_of(input) {
             return Ok(forward(input));
         }
+        // Some calls cannot be made a second time.
+        let (forward, refuses) = (RefCell::new(forward), Cell::new(false));
+        let forward = |x: &Tensor| {
+            let made = forward.borrow_mut()(x);
+            refuses.set(made.is_none());
+            made
+        };
+        let forward: Forward<'_> = &forward;
         let Some(output) = forward(input) else { return Ok(None) };
         let passes = |output: &Tensor| !output.dtype().is_float() || output.track_op();
         let long_way = |x: &Tensor| match with_gaps(x) {
@@ -49,6 +55,13 @@ impl RunState<'_> {
         if output.dtype().is_float() && self.tree.compare_once(node) && !agrees(input, forward)? {
             let reason = "whose gradient does not agree with finite differences (candle has wrong \
                           gradients for some operations; annotate the type, or use `hookpoint::diff` in it)";
+            let operations = vec![format!("{}, {reason}", self.shown(node))];
+            return Err(ErrorKind::GradientLost { operations }.into());
+        }
+        if refuses.get() {
+            let reason =
+                "which is called in a way that cannot be repeated, so that its gradient cannot be checked \
+                          (call it through a reference, as in `let layer = &layer;`, or annotate its type)";
             let operations = vec![format!("{}, {reason}", self.shown(node))];
             return Err(ErrorKind::GradientLost { operations }.into());
         }
