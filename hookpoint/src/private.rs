@@ -5,10 +5,16 @@ pub use typeid;
 
 pub use crate::raw::{active, operations_wanted, Derived, Erased, Kept, Slot};
 pub use crate::run::{
-    before_call, bound, bound_ref, uses, Before, CallSite, CallToken, Entered, OpKind, OpSite, Uses,
+    before_call, before_forward, bound, bound_ref, uses, Before, BeforeForward, CallSite, CallToken, Entered,
+    Made, OpKind, OpSite, Uses, Written,
 };
 pub use crate::tree::{Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo};
 pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, ValueOps};
+
+/// How often a call can be made, found out by method resolution: see `run/anew.rs`.
+pub mod anew {
+    pub use crate::run::{ByValue, Often, Once};
+}
 
 /// How the derive visits a field: as what it is, found out by method resolution, which prefers the
 /// implementation that needs fewer dereferences. The types of fields are known, so that is safe here.

@@ -116,6 +116,11 @@ impl<'a> Erased<'a> {
         self.cast().or_else(|| self.tensor_inside())
     }
 
+    /// Is this a tensor, or a plain reference to one?
+    pub(crate) fn is_one_tensor(&self) -> bool {
+        self.type_id == TypeId::of::<Tensor>() || self.type_id == TypeId::of::<&'static Tensor>()
+    }
+
     #[inline(never)]
     fn tensor_inside(&self) -> Option<&'a Tensor> {
         if let Some(tensor) = self.cast_through::<Tensor>() {
@@ -233,6 +238,13 @@ pub(crate) fn same_type<A: Plain, B>(value: A) -> Option<B> {
     let value = std::mem::ManuallyDrop::new(value);
     // SAFETY: `A` holds no lifetimes, so a type with its id is `A`; the original is not dropped.
     Some(unsafe { ptr::from_ref(&*value).cast::<B>().read() })
+}
+
+/// The tensor as an `A`, if that is its type.
+pub(crate) fn tensor_as<A: ?Sized>(tensor: &Tensor) -> Option<&A> {
+    // SAFETY: `A` is `Tensor`, which holds no lifetimes, so both references are the same type.
+    (typeid::of::<A>() == TypeId::of::<Tensor>())
+        .then(|| unsafe { std::mem::transmute_copy::<&Tensor, &A>(&tensor) })
 }
 
 /// Where a method keeps an argument that replaces the one it was given.

@@ -35,6 +35,7 @@ use syn::{
     Attribute, Block, FnArg, GenericArgument, ImplItemFn, Pat, PathArguments, ReturnType, Signature, Type,
 };
 
+use super::anew::Around;
 use super::effects::Effects;
 use super::place::{is_borrowing, is_scalar, mentions};
 use super::rewrite::{is_lint_level, Names, Rewriter};
@@ -101,7 +102,13 @@ pub fn on_method(
 
     let references = arguments.shown.iter().filter(|shown| shown.how == How::Reference);
     let references = references.map(|shown| shown.name.to_string());
-    let mut rewriter = Rewriter::new(krate, locals(&function.sig, &function.block), Names::Kept, references);
+    let mut rewriter = Rewriter::new(
+        krate,
+        locals(&function.sig, &function.block),
+        Names::Kept,
+        around(&function.sig),
+        references,
+    );
     rewriter.on_block(&mut function.block);
     let kept = rewriter.kept().map(|kept| quote!(let #kept = &#krate::__private::Kept::new();));
     let numbered = number(arguments.names, rewriter.values);
@@ -171,7 +178,7 @@ pub fn on_function(signature: &Signature, block: &mut Block, krate: &TokenStream
     if is_left_alone(signature) {
         return;
     }
-    let mut rewriter = Rewriter::new(krate, locals(signature, block), Names::Dropped, []);
+    let mut rewriter = Rewriter::new(krate, locals(signature, block), Names::Dropped, around(signature), []);
     rewriter.on_block(block);
     let Rewriter { writes, calls, .. } = rewriter;
     if writes || !calls.is_empty() {
@@ -236,6 +243,11 @@ fn receiver(signature: &Signature) -> TokenStream {
         (Some(_), _) | (None, Some(_)) => quote_spanned!(token.span()=> &*#token),
         (None, None) => quote_spanned!(token.span()=> &#token),
     }
+}
+
+/// What calls in the body have to know of the method around them.
+fn around(signature: &Signature) -> Around {
+    Around { self_stays: signature.receiver().is_some_and(|receiver| receiver.reference.is_some()) }
 }
 
 /// The arguments of a method, without `self`.

@@ -4,6 +4,7 @@
 //! evaluated twice, `operands` which of them may be parameters, `known` which operations have gradients
 //! that need care.
 
+mod anew;
 mod effects;
 mod known;
 mod method;

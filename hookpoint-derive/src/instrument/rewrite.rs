@@ -8,15 +8,17 @@
 //! Module calls. `self.up.forward(x)` becomes
 //! ```text
 //! (if active() {
-//!     match before_call(&SITE, Erased::of(&self.up), &[Erased::of(&x)]) {
-//!         Before::Done(result) => result,
-//!         Before::Call(token) => token.after(self.up.forward(x)),
+//!     match before_forward(&SITE, Erased::of(&self.up), &[Erased::of(&x)], Erased::of(&x)) {
+//!         BeforeForward::Done(result) | BeforeForward::Made(result) => result,
+//!         BeforeForward::Call(token) => token.after(self.up.forward(x)),
+//!         BeforeForward::Anew(again) => Written::of(&(), &x).make(again, |input| Made::of(self.up.forward(input))),
 //!     }
 //! } else {
 //!     self.up.forward(x)
 //! })
 //! ```
-//! The call stands there twice, so that an idle one is the call and nothing else. It does not grow with
+//! What candle's traits are sure to mean, `x.apply(&self.up)`, has no fourth arm, and asks `before_call`.
+//! The call stands there again, so that an idle one is the call and nothing else. It does not grow with
 //! nesting, because what is not a place has been evaluated before.
 //!
 //! Operations that may use a parameter. `x.mul(&self.scale)` becomes
@@ -36,6 +38,7 @@ use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, BinOp, Block, Expr, ExprCall, ExprMethodCall, Local, Member, Pat, Stmt};
 
+use super::anew::{Around, Exchange};
 use super::known::{
     called, is_computed, is_known_method, is_tried, is_value, pass_function, pass_through, shown,
     writes_in_place, Called, Shown,
@@ -62,6 +65,7 @@ pub struct Rewriter<'k> {
     locals: HashSet<String>,
     references: References,
     names: Names,
+    around: Around,
     /// The static that describes the method.
     pub method: Ident,
     /// The bindings met so far, in order.
@@ -78,6 +82,7 @@ impl<'k> Rewriter<'k> {
         krate: &'k TokenStream,
         locals: Locals,
         names: Names,
+        around: Around,
         references: impl IntoIterator<Item = String>,
     ) -> Self {
         let method = Ident::new("__HOOKPOINT_METHOD", Span::mixed_site());
@@ -89,6 +94,7 @@ impl<'k> Rewriter<'k> {
             locals: all,
             references,
             names,
+            around,
             method,
             values: Vec::new(),
             writes: false,
@@ -193,6 +199,7 @@ impl<'k> Rewriter<'k> {
         }
         let receiver = (*call.receiver).clone();
         let args: Vec<Expr> = call.args.iter().cloned().collect();
+        let is_receiver = matches!(module, Module::Receiver);
         let (module, inputs): (Expr, Vec<Expr>) = match module {
             Module::Receiver => (receiver, args),
             Module::Argument => {
@@ -201,7 +208,12 @@ impl<'k> Rewriter<'k> {
             }
         };
         let call = Expr::MethodCall(call.clone());
-        Some(self.module_call(&operation, before, &module, &inputs, found, &call))
+        let means = match is_receiver && is_forward(&name) {
+            true => Means::Source(self.around.exchange(&name, &module, &inputs, &call)),
+            false => Means::Traits,
+        };
+        let site = Site { module: &module, inputs: &inputs, call: &call, means };
+        Some(self.module_call(&operation, before, site, found))
     }
 
     /// Shows all operands of a method whose gradient needs care.
@@ -289,7 +301,12 @@ impl<'k> Rewriter<'k> {
         let mut args: Vec<Expr> = call.args.iter().cloned().collect();
         let module = args.remove(0);
         let call = Expr::Call(call.clone());
-        Some(self.module_call(&operation, before, &module, &args, found, &call))
+        let means = match is_forward(&operation.name) {
+            true => Means::Source(self.around.exchange(&operation.name, &module, &args, &call)),
+            false => Means::Traits,
+        };
+        let site = Site { module: &module, inputs: &args, call: &call, means };
+        Some(self.module_call(&operation, before, site, found))
     }
 
     fn binary(&mut self, binary: &mut syn::ExprBinary) -> Option<Expr> {
@@ -347,15 +364,15 @@ impl<'k> Rewriter<'k> {
         &self,
         operation: &Operation,
         before: Before,
-        module: &Expr,
-        inputs: &[Expr],
+        site: Site<'_>,
         found: Vec<Operand>,
-        call: &Expr,
     ) -> Expr {
+        let Site { module, inputs, call, means } = site;
         let (krate, name) = (self.krate, &operation.name);
         let at = Extent::of(call);
         let field = field_of(module);
-        let inputs = inputs.iter().flat_map(inputs_in);
+        let inputs: Vec<Expr> = inputs.iter().flat_map(inputs_in).collect();
+        let means = if inputs.is_empty() { Means::Traits } else { means };
         let line = quote_spanned!(name_span(call)=> ::core::line!());
         let (token, result) = (local("__token"), local("__result"));
         let found: Vec<Operand> = found.into_iter().filter(|operand| is_pure(&operand.expr)).collect();
@@ -370,17 +387,47 @@ impl<'k> Rewriter<'k> {
                 )
             }
         };
+        let (function, answer, written, anew) = match &means {
+            Means::Traits => ("before_call", "Before", None, None),
+            Means::Source(exchange) => {
+                let nothing = quote_spanned!(at.first=> ());
+                let argument = exchange.as_ref().map_or(nothing, |way| way.argument.to_token_stream());
+                let again = local("__again");
+                let made = match exchange {
+                    Some(way) => way.tokens(&again, at.first, krate),
+                    None => quote_spanned!(at.first=> #again.refused()),
+                };
+                let made = match found.is_empty() {
+                    true => made,
+                    false => {
+                        let (uses, none) =
+                            (uses_now(operation, &found, krate), quote!(#krate::__private::Uses::NONE));
+                        quote_spanned!(at.first=> (if #again.is_replaced() { #none } else { #uses }).result(#made))
+                    }
+                };
+                let arm = quote_spanned!(at.first=> #krate::__private::BeforeForward::Anew(#again) => #made,);
+                (
+                    "before_forward",
+                    "BeforeForward",
+                    Some(quote_spanned!(at.first=> #krate::__private::Erased::of(&#argument))),
+                    Some(arm),
+                )
+            }
+        };
+        let (function, answer) = (Ident::new(function, at.first), Ident::new(answer, at.first));
         let ask = quote_spanned! {at.first=>
-            #krate::__private::before_call(
+            #krate::__private::#function(
                 &__HOOKPOINT_SITE,
                 #krate::__private::Erased::of(&#module),
                 &[#(#krate::__private::Erased::of(&#inputs)),*],
+                #written
             )
         };
         let answers = quote_spanned! {at.first=>
-            #krate::__private::Before::Done(#result) => #result,
-            #krate::__private::Before::Made(#result) => #made,
-            #krate::__private::Before::Call(#token) => #called,
+            #krate::__private::#answer::Done(#result) => #result,
+            #krate::__private::#answer::Made(#result) => #made,
+            #krate::__private::#answer::Call(#token) => #called,
+            #anew
         };
         let asked = at.matched(ask, answers);
         let site = quote_spanned! {at.first=>
@@ -473,6 +520,27 @@ fn is_closure(expr: &Expr) -> bool {
 enum Module {
     Receiver,
     Argument,
+}
+
+/// A call of a module.
+struct Site<'e> {
+    module: &'e Expr,
+    inputs: &'e [Expr],
+    call: &'e Expr,
+    means: Means,
+}
+
+/// What a call means that is made with another tensor.
+enum Means {
+    /// What candle's traits say: `x.apply(&m)` does, and others cannot be made so.
+    Traits,
+    /// What the source says, if it can be made so.
+    Source(Option<Exchange>),
+}
+
+/// Methods that a module may have beside those of candle's traits.
+fn is_forward(name: &str) -> bool {
+    matches!(name, "forward" | "forward_t")
 }
 
 /// What is evaluated before a module call.

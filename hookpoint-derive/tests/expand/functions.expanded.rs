@@ -117,13 +117,16 @@ fn scaled<M: Module>(layer: &M, x: &Tensor, scale: f64) -> Result<Tensor> {
                                 file: ::core::file!(),
                                 line: ::core::line!(),
                             };
-                            (match (::hookpoint::__private::before_call(
+                            (match (::hookpoint::__private::before_forward(
                                 &__HOOKPOINT_SITE,
                                 ::hookpoint::__private::Erased::of(&layer),
                                 &[::hookpoint::__private::Erased::of(&x)],
+                                ::hookpoint::__private::Erased::of(&x),
                             )) {
-                                ::hookpoint::__private::Before::Done(__result) => __result,
-                                ::hookpoint::__private::Before::Made(__result) => {
+                                ::hookpoint::__private::BeforeForward::Done(__result) => {
+                                    __result
+                                }
+                                ::hookpoint::__private::BeforeForward::Made(__result) => {
                                     ::hookpoint::__private::uses(
                                             &::hookpoint::__private::OpSite {
                                                 name: "forward",
@@ -135,7 +138,7 @@ fn scaled<M: Module>(layer: &M, x: &Tensor, scale: f64) -> Result<Tensor> {
                                         )
                                         .result(__result)
                                 }
-                                ::hookpoint::__private::Before::Call(__token) => {
+                                ::hookpoint::__private::BeforeForward::Call(__token) => {
                                     ::hookpoint::__private::uses(
                                             &::hookpoint::__private::OpSite {
                                                 name: "forward",
@@ -146,6 +149,34 @@ fn scaled<M: Module>(layer: &M, x: &Tensor, scale: f64) -> Result<Tensor> {
                                             &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
                                         )
                                         .result(__token.after(layer.forward(x)))
+                                }
+                                ::hookpoint::__private::BeforeForward::Anew(__again) => {
+                                    (if __again.is_replaced() {
+                                        ::hookpoint::__private::Uses::NONE
+                                    } else {
+                                        ::hookpoint::__private::uses(
+                                            &::hookpoint::__private::OpSite {
+                                                name: "forward",
+                                                kind: ::hookpoint::__private::OpKind::Method,
+                                                file: ::core::file!(),
+                                                line: ::core::line!(),
+                                            },
+                                            &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
+                                        )
+                                    })
+                                        .result({
+                                            #[allow(unused_imports)]
+                                            use ::hookpoint::__private::anew::{
+                                                ByValue as _, Often as _, Once as _,
+                                            };
+                                            (&&&&::hookpoint::__private::Written::of(&layer, &x))
+                                                .make(
+                                                    __again,
+                                                    |__input| ::hookpoint::__private::Made::of(
+                                                        layer.forward(__input),
+                                                    ),
+                                                )
+                                        })
                                 }
                             })
                         } else {

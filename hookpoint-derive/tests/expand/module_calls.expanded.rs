@@ -127,13 +127,16 @@ impl Module for Mlp {
                                     file: ::core::file!(),
                                     line: ::core::line!(),
                                 };
-                                (match (::hookpoint::__private::before_call(
+                                (match (::hookpoint::__private::before_forward(
                                     &__HOOKPOINT_SITE,
                                     ::hookpoint::__private::Erased::of(&__receiver),
                                     &[::hookpoint::__private::Erased::of(&x)],
+                                    ::hookpoint::__private::Erased::of(&x),
                                 )) {
-                                    ::hookpoint::__private::Before::Done(__result) => __result,
-                                    ::hookpoint::__private::Before::Made(__result) => {
+                                    ::hookpoint::__private::BeforeForward::Done(__result) => {
+                                        __result
+                                    }
+                                    ::hookpoint::__private::BeforeForward::Made(__result) => {
                                         ::hookpoint::__private::uses(
                                                 &::hookpoint::__private::OpSite {
                                                     name: "forward",
@@ -145,7 +148,7 @@ impl Module for Mlp {
                                             )
                                             .result(__result)
                                     }
-                                    ::hookpoint::__private::Before::Call(__token) => {
+                                    ::hookpoint::__private::BeforeForward::Call(__token) => {
                                         ::hookpoint::__private::uses(
                                                 &::hookpoint::__private::OpSite {
                                                     name: "forward",
@@ -156,6 +159,34 @@ impl Module for Mlp {
                                                 &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
                                             )
                                             .result(__token.after(__receiver.forward(x)))
+                                    }
+                                    ::hookpoint::__private::BeforeForward::Anew(__again) => {
+                                        (if __again.is_replaced() {
+                                            ::hookpoint::__private::Uses::NONE
+                                        } else {
+                                            ::hookpoint::__private::uses(
+                                                &::hookpoint::__private::OpSite {
+                                                    name: "forward",
+                                                    kind: ::hookpoint::__private::OpKind::Method,
+                                                    file: ::core::file!(),
+                                                    line: ::core::line!(),
+                                                },
+                                                &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
+                                            )
+                                        })
+                                            .result({
+                                                #[allow(unused_imports)]
+                                                use ::hookpoint::__private::anew::{
+                                                    ByValue as _, Often as _, Once as _,
+                                                };
+                                                (&&&&::hookpoint::__private::Written::of(&__receiver, &x))
+                                                    .make(
+                                                        __again,
+                                                        |__input| ::hookpoint::__private::Made::of(
+                                                            __receiver.forward(__input),
+                                                        ),
+                                                    )
+                                            })
                                     }
                                 })
                             } else {
@@ -172,13 +203,16 @@ impl Module for Mlp {
                                     file: ::core::file!(),
                                     line: ::core::line!(),
                                 };
-                                (match (::hookpoint::__private::before_call(
+                                (match (::hookpoint::__private::before_forward(
                                     &__HOOKPOINT_SITE,
                                     ::hookpoint::__private::Erased::of(&&self.down),
                                     &[::hookpoint::__private::Erased::of(&__argument1)],
+                                    ::hookpoint::__private::Erased::of(&__argument1),
                                 )) {
-                                    ::hookpoint::__private::Before::Done(__result) => __result,
-                                    ::hookpoint::__private::Before::Made(__result) => {
+                                    ::hookpoint::__private::BeforeForward::Done(__result) => {
+                                        __result
+                                    }
+                                    ::hookpoint::__private::BeforeForward::Made(__result) => {
                                         ::hookpoint::__private::uses(
                                                 &::hookpoint::__private::OpSite {
                                                     name: "forward",
@@ -196,7 +230,7 @@ impl Module for Mlp {
                                             )
                                             .result(__result)
                                     }
-                                    ::hookpoint::__private::Before::Call(__token) => {
+                                    ::hookpoint::__private::BeforeForward::Call(__token) => {
                                         ::hookpoint::__private::uses(
                                                 &::hookpoint::__private::OpSite {
                                                     name: "forward",
@@ -215,6 +249,40 @@ impl Module for Mlp {
                                             .result(
                                                 __token.after(Module::forward(&self.down, __argument1)),
                                             )
+                                    }
+                                    ::hookpoint::__private::BeforeForward::Anew(__again) => {
+                                        (if __again.is_replaced() {
+                                            ::hookpoint::__private::Uses::NONE
+                                        } else {
+                                            ::hookpoint::__private::uses(
+                                                &::hookpoint::__private::OpSite {
+                                                    name: "forward",
+                                                    kind: ::hookpoint::__private::OpKind::Function,
+                                                    file: ::core::file!(),
+                                                    line: ::core::line!(),
+                                                },
+                                                &[
+                                                    (
+                                                        0u8,
+                                                        "down",
+                                                        ::hookpoint::__private::Erased::of(&self.down),
+                                                    ),
+                                                ],
+                                            )
+                                        })
+                                            .result({
+                                                #[allow(unused_imports)]
+                                                use ::hookpoint::__private::anew::{
+                                                    ByValue as _, Often as _, Once as _,
+                                                };
+                                                (&&&&::hookpoint::__private::Written::of(&(), &__argument1))
+                                                    .make(
+                                                        __again,
+                                                        |__input| ::hookpoint::__private::Made::of(
+                                                            Module::forward(&self.down, __input),
+                                                        ),
+                                                    )
+                                            })
                                     }
                                 })
                             } else {

@@ -58,13 +58,16 @@ impl Block {
                             file: ::core::file!(),
                             line: ::core::line!(),
                         };
-                        (match (::hookpoint::__private::before_call(
+                        (match (::hookpoint::__private::before_forward(
                             &__HOOKPOINT_SITE,
                             ::hookpoint::__private::Erased::of(&self.up),
                             &[::hookpoint::__private::Erased::of(&x)],
+                            ::hookpoint::__private::Erased::of(&x),
                         )) {
-                            ::hookpoint::__private::Before::Done(__result) => __result,
-                            ::hookpoint::__private::Before::Made(__result) => {
+                            ::hookpoint::__private::BeforeForward::Done(__result) => {
+                                __result
+                            }
+                            ::hookpoint::__private::BeforeForward::Made(__result) => {
                                 ::hookpoint::__private::uses(
                                         &::hookpoint::__private::OpSite {
                                             name: "forward",
@@ -76,7 +79,7 @@ impl Block {
                                     )
                                     .result(__result)
                             }
-                            ::hookpoint::__private::Before::Call(__token) => {
+                            ::hookpoint::__private::BeforeForward::Call(__token) => {
                                 ::hookpoint::__private::uses(
                                         &::hookpoint::__private::OpSite {
                                             name: "forward",
@@ -87,6 +90,34 @@ impl Block {
                                         &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
                                     )
                                     .result(__token.after(self.up.forward(x)))
+                            }
+                            ::hookpoint::__private::BeforeForward::Anew(__again) => {
+                                (if __again.is_replaced() {
+                                    ::hookpoint::__private::Uses::NONE
+                                } else {
+                                    ::hookpoint::__private::uses(
+                                        &::hookpoint::__private::OpSite {
+                                            name: "forward",
+                                            kind: ::hookpoint::__private::OpKind::Method,
+                                            file: ::core::file!(),
+                                            line: ::core::line!(),
+                                        },
+                                        &[(1u8, "", ::hookpoint::__private::Erased::of(&x))],
+                                    )
+                                })
+                                    .result({
+                                        #[allow(unused_imports)]
+                                        use ::hookpoint::__private::anew::{
+                                            ByValue as _, Often as _, Once as _,
+                                        };
+                                        (&&&&::hookpoint::__private::Written::of(&(), &x))
+                                            .make(
+                                                __again,
+                                                |__input| ::hookpoint::__private::Made::of(
+                                                    self.up.forward(__input),
+                                                ),
+                                            )
+                                    })
                             }
                         })
                     } else {

@@ -4,7 +4,9 @@ use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 
 use candle_core::Tensor;
+use hookpoint_grad::layer::Layer;
 
+use super::anew::{Again, CallAgain, NOT_ANEW};
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
@@ -42,6 +44,18 @@ pub enum Before<R> {
     Made(R),
 }
 
+/// The same for a call that is written `module.forward(x)`, and may be made anew.
+pub enum BeforeForward<R> {
+    /// As in [`Before`].
+    Call(CallToken),
+    /// As in [`Before`].
+    Done(R),
+    /// As in [`Before`].
+    Made(R),
+    /// Make the call with what is in here, as often as is wanted: what that gives is the result.
+    Anew(Again<R>),
+}
+
 /// A call that is under way.
 pub struct CallToken(Token);
 
@@ -56,8 +70,8 @@ enum Token {
     Watched(Call),
 }
 
-struct Call {
-    node: NodeId,
+pub(super) struct Call {
+    pub node: NodeId,
     /// As in [`Token::Announced`]; a foreign module is not announced.
     announced: Option<u32>,
     /// Which lesson this call may become.
@@ -65,7 +79,7 @@ struct Call {
     /// Where it is noted what the module is called with, if it is.
     called_with: Option<u32>,
     /// What a foreign module is given that wants a gradient.
-    tracked: TrackedInputs,
+    pub tracked: TrackedInputs,
     /// Which call of a foreign module it is, where there is to be a backward pass.
     number: usize,
     /// Were listeners told of it?
@@ -107,7 +121,7 @@ impl From<Call> for CallToken {
     }
 }
 
-/// Asks before a call of `module` with `inputs`.
+/// Asks before a call of `module` with `inputs`, which is one of candle's traits, or has no single input.
 #[cold]
 pub fn before_call<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Erased<'_>]) -> Before<R> {
     debug_assert!(active());
@@ -119,14 +133,48 @@ pub fn before_call<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Era
 
 #[inline(never)]
 fn before_call_in_full<R>(site: &'static CallSite, module: Erased<'_>, inputs: &[Erased<'_>]) -> Before<R> {
+    match asked_in_full(site, module, inputs, None) {
+        BeforeForward::Call(token) => Before::Call(token),
+        BeforeForward::Done(result) => Before::Done(result),
+        BeforeForward::Made(result) => Before::Made(result),
+        BeforeForward::Anew(again) => Before::Done(again.refused()),
+    }
+}
+
+/// Asks before a call `module.forward(argument)`, or `forward_t`: of candle's traits, or a method of that name.
+#[cold]
+pub fn before_forward<R>(
+    site: &'static CallSite,
+    module: Erased<'_>,
+    inputs: &[Erased<'_>],
+    argument: Erased<'_>,
+) -> BeforeForward<R> {
+    debug_assert!(active());
+    match current(|state| state.before_plainly(module)) {
+        Some(Some(token)) => BeforeForward::Call(token),
+        _ => asked_in_full(site, module, inputs, Some(argument)),
+    }
+}
+
+#[inline(never)]
+fn asked_in_full<R>(
+    site: &'static CallSite,
+    module: Erased<'_>,
+    inputs: &[Erased<'_>],
+    argument: Option<Erased<'_>>,
+) -> BeforeForward<R> {
     let computable = || typeid::of::<R>() == TypeId::of::<candle_core::Result<Tensor>>();
     let mut done = None;
-    let asked = Asked { site, module, inputs, computable: &computable, made: Cell::new(false) };
+    let (made, again) = (Cell::new(false), RefCell::new(None));
+    let asked = Asked { site, module, inputs, argument, computable: &computable, made, again };
     let token = current(|state| state.before(&asked, &mut done)).unwrap_or(CallToken::IDLE);
+    if let Some(again) = asked.again.take().and_then(Again::new) {
+        return BeforeForward::Anew(again);
+    }
     match done.and_then(raw::same_type) {
-        Some(result) if asked.made.get() => Before::Made(result),
-        Some(result) => Before::Done(result),
-        None => Before::Call(token),
+        Some(result) if asked.made.get() => BeforeForward::Made(result),
+        Some(result) => BeforeForward::Done(result),
+        None => BeforeForward::Call(token),
     }
 }
 
@@ -135,13 +183,39 @@ struct Asked<'a> {
     site: &'static CallSite,
     module: Erased<'a>,
     inputs: &'a [Erased<'a>],
+    /// What is between the parentheses, where only the source says which method is called.
+    argument: Option<Erased<'a>>,
     /// Is its result one that we could make ourselves?
     computable: &'a dyn Fn() -> bool,
     /// Was the call made, rather than replaced?
     made: Cell<bool>,
+    /// The call, where it is to be made by the source, with what is said here.
+    again: RefCell<Option<CallAgain>>,
 }
 
-const NOT_ANEW: &str = "only a layer's single input can be replaced; hook the value where it is made";
+/// Who can make a call with another tensor.
+#[derive(Clone, Copy, PartialEq)]
+enum Maker {
+    /// We can, through candle's traits.
+    Traits,
+    /// The source can.
+    Source,
+    Nobody,
+}
+
+impl Asked<'_> {
+    fn maker(&self, module: Option<Erased<'_>>) -> Maker {
+        if !calls_with_one_tensor(self.site.method, self.inputs) || !(self.computable)() {
+            return Maker::Nobody;
+        }
+        match self.argument {
+            None => Maker::Traits,
+            Some(_) if module.and_then(of_candle).is_some() => Maker::Traits,
+            Some(argument) if argument.is_one_tensor() => Maker::Source,
+            Some(_) => Maker::Nobody,
+        }
+    }
+}
 
 /// Is this a call that can be made anew with another tensor: `forward(x)`, `x.apply(m)`, or with a
 /// flag for training? A method with more arguments is not the one of candle's traits.
@@ -305,8 +379,9 @@ impl RunState<'_> {
         receiver: &Receiver,
         done: &mut Done,
     ) -> Result<CallToken> {
-        let Asked { site, module, inputs, .. } = *asked;
+        let Asked { module, inputs, .. } = *asked;
         let computable = (asked.computable)();
+        let (layer, maker) = (receiver.module(module), asked.maker(receiver.module(module)));
         let wants = self.dispatch.at(node);
         let first = inputs.iter().find_map(Erased::tensor);
         // What a layer with a known width gives is known anyway.
@@ -319,8 +394,7 @@ impl RunState<'_> {
         let mut call = Call { lesson, tracked, number, ..Call::of(node) };
         let mut new_input = None;
         let can_replace = |number: usize| {
-            let can = number == 0 && computable && calls_with_one_tensor(site.method, inputs);
-            if can {
+            if number == 0 && maker != Maker::Nobody {
                 Replace::Yes
             } else {
                 Replace::No(NOT_ANEW)
@@ -372,16 +446,24 @@ impl RunState<'_> {
                 return Ok(CallToken::IDLE);
             }
         }
-        let (anew, is_replaced) = (self.makes_anew(asked), new_input.is_some());
+        let (differentiates, is_replaced) = (self.differentiates(), new_input.is_some());
+        let anew = differentiates && maker != Maker::Nobody;
         let Some(input) = new_input.or_else(|| first.cloned().filter(|_| anew)) else {
             return Ok(call.into());
         };
         let train = trains(inputs);
-        let made = match receiver.module(module).filter(|_| anew) {
-            Some(layer) => {
-                self.differentiable(node, layer, (&input, train), &|x| receiver.call(module, x, train))?
-            }
-            None => receiver.call(module, &input, train),
+        let of_candle = layer.and_then(of_candle);
+        let known = of_candle.filter(|_| differentiates).and_then(|layer| layer.forward(&input, train));
+        let is_right = of_candle.is_some_and(Layer::is_right);
+        if known.is_none() && maker == Maker::Source {
+            *asked.again.borrow_mut() = Some(CallAgain { call, input, is_replaced, is_right });
+            return Ok(CallToken::IDLE);
+        }
+        let mut forward = |x: &Tensor| receiver.call(module, x, train);
+        let made = match (known, differentiates && layer.is_some()) {
+            (Some(known), _) => Some(known),
+            (None, true) => self.differentiable(node, is_right, &input, &mut forward)?,
+            (None, false) => forward(&input),
         };
         let Some(mut result) = made else {
             if !is_replaced {
@@ -466,7 +548,7 @@ impl RunState<'_> {
     }
 
     #[inline(never)]
-    fn after_in_full(&self, call: Call, mut result: ErasedMut<'_>) {
+    pub(super) fn after_in_full(&self, call: Call, mut result: ErasedMut<'_>) {
         let (node, entered) = (call.node, call.entered);
         self.shown_after(call, result.reborrow());
         if entered {

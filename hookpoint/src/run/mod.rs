@@ -7,6 +7,7 @@
 //! values of a call at once. `skip` knows which modules need not run,
 //! `goals` when a run may end.
 
+mod anew;
 mod any;
 mod argument;
 mod backward;
@@ -43,9 +44,10 @@ use std::sync::Arc;
 
 use candle_core::{Tensor, TensorId};
 
+pub use anew::{ByValue, Made, Often, Once, Written};
 pub use backward::BackwardCall;
 pub(crate) use backward::{Allows, BackwardPass};
-pub use call::{before_call, Before, CallSite, CallToken};
+pub use call::{before_call, before_forward, Before, BeforeForward, CallSite, CallToken};
 pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;

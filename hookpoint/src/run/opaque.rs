@@ -6,6 +6,8 @@
 //! gives is then compared with finite differences: candle has wrong gradients, and a path inside may be
 //! blocked while another is not. Once for each module of a model, within a few percent.
 
+use std::cell::{Cell, RefCell};
+
 use candle_core::quantized::QMatMul;
 use candle_core::{DType, Result as Candle, Tensor, Var, D};
 use candle_nn::ops::Identity;
@@ -15,7 +17,7 @@ use candle_nn::{
 };
 use hookpoint_grad::layer::Layer;
 
-use super::RunState;
+use super::{anew, RunState};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{paused, Erased};
 use crate::tree::NodeId;
@@ -24,21 +26,25 @@ type Forward<'f> = &'f dyn Fn(&Tensor) -> Option<Candle<Tensor>>;
 
 impl RunState<'_> {
     /// The output of a foreign module, with the right gradient; none where the call is to be made as it
-    /// is written.
+    /// is written. `is_right` says that the module is one of candle's whose gradient is right.
     pub(super) fn differentiable(
         &self,
         node: NodeId,
-        module: Erased<'_>,
-        (input, train): (&Tensor, bool),
-        forward: Forward<'_>,
+        is_right: bool,
+        input: &Tensor,
+        forward: anew::Forward<'_>,
     ) -> Result<Option<Candle<Tensor>>> {
-        let layer = of_candle(module);
-        if let Some(result) = layer.and_then(|layer| layer.forward(input, train)) {
-            return Ok(Some(result));
-        }
-        if layer.is_some_and(Layer::is_right) || !self.wants_gradient_of(input) {
+        if is_right || !self.wants_gradient_of(input) {
             return Ok(forward(input));
         }
+        // Some calls cannot be made a second time.
+        let (forward, refuses) = (RefCell::new(forward), Cell::new(false));
+        let forward = |x: &Tensor| {
+            let made = forward.borrow_mut()(x);
+            refuses.set(made.is_none());
+            made
+        };
+        let forward: Forward<'_> = &forward;
         let Some(output) = forward(input) else { return Ok(None) };
         let passes = |output: &Tensor| !output.dtype().is_float() || output.track_op();
         let long_way = |x: &Tensor| match with_gaps(x) {
@@ -56,6 +62,13 @@ impl RunState<'_> {
         if output.dtype().is_float() && self.tree.compare_once(node) && !agrees(input, forward)? {
             let reason = "whose gradient does not agree with finite differences (candle has wrong \
                           gradients for some operations; annotate the type, or use `hookpoint_grad` in it)";
+            let operations = vec![format!("{}, {reason}", self.shown(node))];
+            return Err(ErrorKind::GradientLost { operations }.into());
+        }
+        if refuses.get() {
+            let reason =
+                "which is called in a way that cannot be repeated, so that its gradient cannot be checked \
+                          (call it through a reference, as in `let layer = &layer;`, or annotate its type)";
             let operations = vec![format!("{}, {reason}", self.shown(node))];
             return Err(ErrorKind::GradientLost { operations }.into());
         }
