@@ -672,14 +672,6 @@ pub(crate) fn listen_to_values(wanted: bool) {
     HEARS.with(|hears| hears.set(hears.get() & !hears::VALUES | values));
 }
 
-/// Is there to be a backward pass through the current run of this thread? Where nobody listens this is
-/// the load and the branch of [`active`].
-#[inline]
-#[allow(dead_code)] // Operations ask it.
-pub(crate) fn differentiating() -> bool {
-    active() && current(|state| state.differentiates()).unwrap_or(false)
-}
-
 /// Puts back what was current before, on return, error and panic alike.
 struct Scope {
     run: *const RunState<'static>,

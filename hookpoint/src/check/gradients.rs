@@ -11,7 +11,7 @@ use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
 use crate::plan::{BoxedError, Plan};
-use crate::run::{HookCtx, Mode};
+use crate::run::{HookCtx, Listens};
 use crate::select::{no_match, IntoPatterns};
 use crate::tree::{AutoHook, HookDict};
 use crate::value::{HookValue, Place};
@@ -73,7 +73,7 @@ impl<M: AutoHook, H: Access<M>> GradientCheck<M, H> {
             let plan = Plan::of(Again(&mut self.model));
             Ok(match ask {
                 Ask::Scan => {
-                    let scan = plan.scan_as(Mode::Rehearse, |model| sized(f(model)))?;
+                    let scan = plan.scan_as(Listens::REHEARSAL, |model| sized(f(model)))?;
                     let (loss, size) = scan.output;
                     Answer { loss, size, dict: Some(scan.dict), ..Answer::default() }
                 }
@@ -87,7 +87,7 @@ impl<M: AutoHook, H: Access<M>> GradientCheck<M, H> {
                     }
                 }
                 Ask::Moved(name, by) => {
-                    let run = moving(plan, name, by)?.run_as(Mode::Differentiate, |model| loss(f(model)))?;
+                    let run = moving(plan, name, by)?.run_as(Listens::GRADIENT, |model| loss(f(model)))?;
                     Answer { loss: number(&run.output)?, ..Answer::default() }
                 }
             })

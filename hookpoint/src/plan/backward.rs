@@ -7,14 +7,16 @@ use candle_core::backprop::GradStore;
 use candle_core::{Tensor, TensorId};
 use candle_nn::Optimizer;
 
-use super::finish::{finished_run, Asked};
+use super::finish::finished_run;
 use super::spent::spent;
 use super::{BoxedError, Plan, Run};
 use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{current, ErasedMut};
-use crate::run::{Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Mode, Request};
+use crate::run::{
+    Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Order, Request,
+};
 use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, FastMap};
 use crate::value::DynamicOps;
@@ -265,7 +267,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
         E: Into<BoxedError>,
     {
-        let (prepared, finished) = self.go(Mode::Differentiate, |model| with_loss(f(model), loss))?;
+        let (prepared, finished) = self.go(Listens::GRADIENT, |model| with_loss(f(model), loss))?;
         differentiated(&self.asked(&prepared), self.allows, finished)
     }
 }
@@ -282,16 +284,16 @@ where
 }
 
 fn differentiated<T>(
-    asked: &Asked<'_>,
+    asked: &Order<'_>,
     allows: Allows,
     (result, mut finished): (Option<(T, Tensor)>, Finished),
 ) -> Result<GradRun<T>> {
-    let gradients = std::mem::take(&mut finished.gradients);
-    gradients.check_floats(asked.registered, &finished.fired)?;
+    let taps = finished.gradient.take().unwrap_or_default().taps;
+    taps.check_floats(asked.registered, &finished.fired)?;
     let run = finished_run(asked, allows.unreached, (result, finished))?;
     let Run { output: (mut output, loss), cache, requests, fired, skipped, .. } = run;
     let found =
-        BackwardPass::new(asked.requests, asked.registered, gradients, asked.audience).run(&loss, allows)?;
+        BackwardPass::new(asked.requests, asked.registered, taps, asked.audience).run(&loss, allows)?;
     let spent = (loss.id(), spent(&loss)?);
     detach_inside(&mut output, &spent)?;
     let cache = cache.detached().with_grads(found.grads.clone());

@@ -7,56 +7,27 @@ use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::raw::with_run;
-use crate::recording::Schedule;
 pub(crate) use crate::run::Keeps;
-use crate::run::{Audience, Dispatch, Finished, Learned, Log, Mode, Replaying, Request, RunState, Tape};
+use crate::run::{Finished, Learned, Listens, Log, Order, Request, RunState, Tape};
 use crate::tree::{FastSet, Kind, Node, NodeId, Tree};
-
-/// What is asked of a model.
-#[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
-    pub tree: &'a Tree,
-    pub requests: &'a [Request<'a>],
-    /// How many of the requests, the first ones, are registered hooks. Whether they fire is not the plan's
-    /// business.
-    pub registered: usize,
-    pub dispatch: &'a Dispatch,
-    /// Which calls need not be made, where that is known.
-    pub schedule: Option<&'a Schedule>,
-    /// Who listens.
-    pub audience: &'a Audience<'a>,
-}
-
-impl<'a> Asked<'a> {
-    /// The requests of the plan itself.
-    fn own(&self) -> &'a [Request<'a>] {
-        self.requests.get(self.registered..).unwrap_or_default()
-    }
-
-    /// Answers the calls that need not be made.
-    pub(super) fn replaying(&self) -> Tape<'a> {
-        self.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Replaying::new(schedule)))
-    }
-}
 
 /// Runs `f` with the requests in force on this thread.
 pub(super) fn execute<T, E: Into<BoxedError>>(
-    asked: &Asked<'_>,
-    mode: Mode,
+    order: &Order<'_>,
+    listens: Listens,
     learned: &Learned,
     tape: Tape<'_>,
     f: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<(Option<T>, Finished)> {
-    let Asked { tree, requests, dispatch, registered, audience, .. } = *asked;
-    let _listening = audience.begin()?;
-    let state = RunState::new(tree, dispatch, requests, mode, learned, tape, audience);
+    let _listening = order.audience.begin()?;
+    let state = RunState::new(order, listens, learned, tape);
     let result = with_run(&state, f);
     let result = result.map_err(|error| Error::from_boxed(error.into()));
     state.tell_end(result.as_ref().err());
     let stopped = state.is_stopped();
     state.keep_lessons(result.is_err() && !stopped);
-    let (error, mut finished) = state.into_error();
-    finished.fired.drain(..registered.min(finished.fired.len()));
+    let (error, mut finished) = state.finish();
+    finished.fired.drain(..order.registered.min(finished.fired.len()));
     match (error, result) {
         // What the run itself found wrong says more than what the model made of it.
         (Some(error), _) => Err(error),
@@ -67,10 +38,10 @@ pub(super) fn execute<T, E: Into<BoxedError>>(
 }
 
 /// The points that the plan selects and the run did not reach, request by request.
-fn unreached(asked: &Asked<'_>, finished: &Finished) -> Vec<Arc<str>> {
+fn unreached(order: &Order<'_>, finished: &Finished) -> Vec<Arc<str>> {
     let mut unreached = Vec::new();
     let mut met: Option<FastSet<(u32, NodeId)>> = None;
-    for (at, request) in (asked.registered as u32..).zip(asked.own()) {
+    for (at, request) in (order.registered as u32..).zip(order.own()) {
         let is_reached = |node: NodeId| {
             let visits = finished.visits(node);
             visits > request.pattern.call().unwrap_or(0)
@@ -78,11 +49,11 @@ fn unreached(asked: &Asked<'_>, finished: &Finished) -> Vec<Arc<str>> {
         let missing: Vec<NodeId> = match request.pattern.value() {
             None => request.nodes.iter().copied().filter(|node| !is_reached(*node)).collect(),
             Some(_) => {
-                let met = met.get_or_insert_with(|| finished.met(asked.dispatch, asked.requests));
+                let met = met.get_or_insert_with(|| finished.met(order.dispatch, order.requests));
                 request.nodes.iter().copied().filter(|node| !met.contains(&(at, *node))).collect()
             }
         };
-        let named = missing.into_iter().map(|node| point_of(asked.tree, request, node).into());
+        let named = missing.into_iter().map(|node| point_of(order.tree, request, node).into());
         unreached.extend(named.filter(|name| !unreached.contains(name)).collect::<Vec<_>>());
     }
     unreached
@@ -96,17 +67,17 @@ fn point_of(tree: &Tree, request: &Request<'_>, node: NodeId) -> String {
 }
 
 pub(super) fn finished_run<T>(
-    asked: &Asked<'_>,
+    order: &Order<'_>,
     allow_unfired: bool,
     (output, finished): (Option<T>, Finished),
 ) -> Result<Run<T>> {
-    check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
+    check_fired(order, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
-    let skipped = finished.skipped.iter().map(|node| asked.tree.name(*node)).collect();
-    let unreached = unreached(asked, &finished);
-    let replayed = finished.replayed.iter().map(|node| asked.tree.name(*node)).collect();
-    asked.dispatch.give_scratch(finished.scratch);
-    let (fired, requests) = (finished.fired, asked.dispatch.texts(asked.own()));
+    let skipped = finished.skipped.iter().map(|node| order.tree.name(*node)).collect();
+    let unreached = unreached(order, &finished);
+    let replayed = finished.replayed.iter().map(|node| order.tree.name(*node)).collect();
+    order.dispatch.give_scratch(finished.scratch);
+    let (fired, requests) = (finished.fired, order.dispatch.texts(order.own()));
     Ok(Run {
         output,
         cache: ActivationCache::of(finished.kept),
@@ -119,29 +90,29 @@ pub(super) fn finished_run<T>(
 }
 
 pub(super) fn collected<T>(
-    asked: &Asked<'_>,
+    order: &Order<'_>,
     allow_unfired: bool,
     (output, finished): (Option<T>, Finished),
 ) -> Result<ActivationCache> {
     let ended = if output.is_none() { Ended::Early } else { Ended::ByItself };
-    check_fired(asked, allow_unfired, &finished, ended)?;
-    asked.dispatch.give_scratch(finished.scratch);
+    check_fired(order, allow_unfired, &finished, ended)?;
+    order.dispatch.give_scratch(finished.scratch);
     Ok(ActivationCache::of(finished.kept))
 }
 
 /// A way of running a plan for a sweep.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
-    pub mode: Mode,
+    pub listens: Listens,
     /// Are calls noted, and what they give?
     pub notes: Option<Keeps>,
 }
 
 impl Way {
-    pub(super) fn tape<'a>(&self, asked: &Asked<'a>) -> Tape<'a> {
+    pub(super) fn tape<'a>(&self, order: &Order<'a>) -> Tape<'a> {
         match self.notes {
             Some(keeps) => Tape::noting(keeps),
-            None => asked.replaying(),
+            None => order.replaying(),
         }
     }
 }
@@ -158,12 +129,12 @@ pub(crate) struct Taped<T> {
 }
 
 pub(super) fn taped<T>(
-    asked: &Asked<'_>,
+    order: &Order<'_>,
     allow_unfired: bool,
     (output, mut finished): (Option<T>, Finished),
 ) -> Result<Taped<T>> {
     let (log, replayed) = (finished.log.take(), finished.replayed.len());
-    let cache = collected(asked, allow_unfired, (output.as_ref(), finished))?;
+    let cache = collected(order, allow_unfired, (output.as_ref(), finished))?;
     Ok(Taped { output, cache, replayed, log })
 }
 
@@ -175,7 +146,7 @@ pub(super) enum Ended {
 }
 
 pub(super) fn check_fired(
-    asked: &Asked<'_>,
+    order: &Order<'_>,
     allow_unfired: bool,
     finished: &Finished,
     ended: Ended,
@@ -183,15 +154,15 @@ pub(super) fn check_fired(
     if allow_unfired {
         return Ok(());
     }
-    let mut unfired = asked.own().iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
+    let mut unfired = order.own().iter().zip(&finished.fired).filter(|(_, times)| **times == 0);
     if let Some((request, _)) = unfired.next() {
-        let points = request.nodes.iter().map(|node| point_of(asked.tree, request, *node)).collect();
-        let remedy = unfired_remedy(request, asked, finished, ended);
+        let points = request.nodes.iter().map(|node| point_of(order.tree, request, *node)).collect();
+        let remedy = unfired_remedy(request, order, finished, ended);
         return Err(ErrorKind::Unfired { request: request.describe(), points, remedy }.into());
     }
-    for (at, request) in (asked.registered as u32..).zip(asked.own()) {
+    for (at, request) in (order.registered as u32..).zip(order.own()) {
         if !request.alternatives.is_empty() {
-            check_alternatives(asked, at, request, finished, ended)?;
+            check_alternatives(order, at, request, finished, ended)?;
         }
     }
     Ok(())
@@ -199,29 +170,29 @@ pub(super) fn check_fired(
 
 /// Names in `{a,b}` are names: that one of them was reached says nothing of the others.
 fn check_alternatives(
-    asked: &Asked<'_>,
+    order: &Order<'_>,
     at: u32,
     request: &Request<'_>,
     finished: &Finished,
     ended: Ended,
 ) -> Result<()> {
-    let met = finished.met_as(asked.dispatch, asked.requests, at, asked.tree);
+    let met = finished.met_as(order.dispatch, order.requests, at, order.tree);
     for alternative in &request.alternatives {
         let is_reached = met.iter().any(|(node, value)| {
-            alternative.matches_path(asked.tree.segments(*node)) && alternative.matches_value(value)
+            alternative.matches_path(order.tree.segments(*node)) && alternative.matches_value(value)
         });
         if is_reached {
             continue;
         }
         let on_path =
-            request.nodes.iter().filter(|node| alternative.matches_path(asked.tree.segments(**node)));
+            request.nodes.iter().filter(|node| alternative.matches_path(order.tree.segments(**node)));
         let narrow =
             Request { pattern: alternative.clone(), nodes: on_path.copied().collect(), ..request.clone() };
-        let points = narrow.nodes.iter().map(|node| point_of(asked.tree, &narrow, *node)).collect();
+        let points = narrow.nodes.iter().map(|node| point_of(order.tree, &narrow, *node)).collect();
         let remedy = format!(
             "{}\n  others in the braces were reached: is this one called inside a macro such as `vec![..]`, where calls are \
              not seen?",
-            unfired_remedy(&narrow, asked, finished, ended)
+            unfired_remedy(&narrow, order, finished, ended)
         );
         let request = format!("`{}` of {}", alternative.without_index(), request.describe());
         return Err(ErrorKind::Unfired { request, points, remedy }.into());
@@ -229,8 +200,8 @@ fn check_alternatives(
     Ok(())
 }
 
-fn unfired_remedy(request: &Request<'_>, asked: &Asked<'_>, finished: &Finished, ended: Ended) -> String {
-    let tree = asked.tree;
+fn unfired_remedy(request: &Request<'_>, order: &Order<'_>, finished: &Finished, ended: Ended) -> String {
+    let tree = order.tree;
     let mut modules = request.nodes.iter().filter_map(|id| tree.node(*id)).peekable();
     let silent = |node: &Node| node.kind == Kind::Module && tree.methods(node).is_empty();
     if modules.peek().is_some() && modules.all(silent) {
@@ -242,7 +213,7 @@ fn unfired_remedy(request: &Request<'_>, asked: &Asked<'_>, finished: &Finished,
                 or say `.allow_unfired()`"
             .to_string();
     }
-    let reached = finished.reached(asked.dispatch);
+    let reached = finished.reached(order.dispatch);
     let at_request = reached
         .iter()
         .filter(|(node, value, _)| request.nodes.contains(node) && request.pattern.matches_value(value));

@@ -4,13 +4,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::finish::Asked;
 use super::{selected, Plan};
 use crate::access::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::manager::Stamp;
 use crate::recording::{Recording, Schedule};
-use crate::run::{Dispatch, Interests, Request};
+use crate::run::{Dispatch, Interests, Order, Request};
 use crate::tree::{AutoHook, NodeId, Tree};
 
 /// What need not be done again.
@@ -45,8 +44,8 @@ pub(super) struct Prepared<'a> {
 
 impl<M: AutoHook, H: Access<M>> Plan<'_, M, H> {
     /// What is asked of a run with this.
-    pub(super) fn asked<'p>(&'p self, prepared: &'p Prepared<'_>) -> Asked<'p> {
-        Asked {
+    pub(super) fn asked<'p>(&'p self, prepared: &'p Prepared<'_>) -> Order<'p> {
+        Order {
             tree: &prepared.tree,
             requests: prepared.requests.as_deref().unwrap_or(&self.requests),
             registered: prepared.registered,

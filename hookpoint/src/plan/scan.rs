@@ -1,8 +1,8 @@
 //! What a scan gives.
 
-use super::finish::{check_fired, Asked, Ended};
+use super::finish::{check_fired, Ended};
 use crate::error::{Error, ErrorKind, Result};
-use crate::run::{Finished, SeenCall};
+use crate::run::{Finished, Order, SeenCall};
 use crate::tree::{HookDict, HookEntry};
 
 /// What [`Hooked::scan`](crate::Hooked::scan) or [`Plan::scan`](crate::Plan::scan) has seen: every point that a run can be asked for, and what it missed.
@@ -36,20 +36,21 @@ pub struct Scan<T> {
 
 impl<T> Scan<T> {
     pub(super) fn new(
-        asked: &Asked<'_>,
+        asked: &Order<'_>,
         allow_unfired: bool,
         (output, finished): (Option<T>, Finished),
     ) -> Result<Self> {
         check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
         let mut dict = HookDict::of_tree(asked.tree);
         let nodes: Vec<HookEntry> = dict.iter().cloned().collect();
-        for (point, seen) in finished.seen(asked.dispatch) {
+        let (seen, known, unknown) = finished.scan.unwrap_or_default().take(asked.dispatch);
+        for (point, seen) in seen {
             if let Some(node) = nodes.get(point.node as usize) {
                 dict.note(node, &point.value, seen);
             }
         }
         let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
-        Ok(Self { output, dict, known: finished.known, unknown: finished.unknown })
+        Ok(Self { output, dict, known, unknown })
     }
 
     /// The output, and the rest.

@@ -9,7 +9,7 @@ use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{ErrorKind, Result};
 use crate::recording::Recording;
-use crate::run::{Action, Finished, Keeps, Log, Mode, Request, Tape};
+use crate::run::{Action, Finished, Keeps, Listens, Log, Request, Tape};
 use crate::tree::{AutoHook, Tree};
 
 /// A run that is over, and what it was asked.
@@ -26,7 +26,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         check_wants_no_gradient(&self.requests, "run")?;
-        self.run_as(Mode::Whole, f)
+        self.run_as(Listens::NOBODY, f)
     }
 
     /// Runs the model until the last wanted value has been cached, and gives the cache alone.
@@ -55,7 +55,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     {
         check_wants_no_gradient(&self.requests, "collect")?;
         check_collects(&self.requests)?;
-        let (prepared, finished) = self.go(Mode::UntilCollected, f)?;
+        let (prepared, finished) = self.go(Listens::UNTIL_COLLECTED, f)?;
         collected(&self.asked(&prepared), self.allows.unreached, finished)
     }
 
@@ -77,7 +77,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         check_wants_no_gradient(&self.requests, "scan")?;
-        self.scan_as(Mode::Scan, f)
+        self.scan_as(Listens::SCAN, f)
     }
 
     /// Runs the model twice with one input, and notes in which order everything happens and what the modules
@@ -95,8 +95,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         if self.replays.is_some() {
             return Err(ErrorKind::RecordingReplay.into());
         }
-        let (first, _, times) = self.noted(Mode::Scan, Keeps::Shapes, &mut f)?;
-        let (_, output, values) = self.noted(Mode::Whole, Keeps::Values, &mut f)?;
+        let (first, _, times) = self.noted(Listens::SCAN, Keeps::Shapes, &mut f)?;
+        let (_, output, values) = self.noted(Listens::NOBODY, Keeps::Values, &mut f)?;
         let mut recording = Recording::new(first.tree.clone(), times, values);
         let weights = H::lend(&self.hooked, |hooked| Ok(Tree::weights_of(hooked.model())))?;
         recording.note_weights(weights)?;
@@ -106,33 +106,33 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// Runs the model and takes note of its calls.
     fn noted<T, E: Into<BoxedError>>(
         &self,
-        mode: Mode,
+        listens: Listens,
         keeps: Keeps,
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
     ) -> Result<(Rc<Prepared<'a>>, T, Log)> {
-        let (prepared, (output, mut finished)) = self.go_with(mode, |_| Tape::noting(keeps), f)?;
+        let (prepared, (output, mut finished)) = self.go_with(listens, |_| Tape::noting(keeps), f)?;
         let log = finished.log.take().unwrap_or_else(|| Log::new(keeps));
         let run = finished_run(&self.asked(&prepared), self.allows.unreached, (output, finished))?;
         Ok((prepared, run.output, log))
     }
 
     /// Scans in a way of running.
-    pub(crate) fn scan_as<T, E, F>(&self, mode: Mode, f: F) -> Result<Scan<T>>
+    pub(crate) fn scan_as<T, E, F>(&self, listens: Listens, f: F) -> Result<Scan<T>>
     where
         F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        let (prepared, finished) = self.go(mode, f)?;
+        let (prepared, finished) = self.go(listens, f)?;
         Scan::new(&self.asked(&prepared), self.allows.unreached, finished)
     }
 
     /// Runs the model in a way that gives what [`run`](Self::run) gives.
-    pub(crate) fn run_as<T, E, F>(&self, mode: Mode, f: F) -> Result<Run<T>>
+    pub(crate) fn run_as<T, E, F>(&self, listens: Listens, f: F) -> Result<Run<T>>
     where
         F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        let (prepared, finished) = self.go(mode, f)?;
+        let (prepared, finished) = self.go(listens, f)?;
         finished_run(&self.asked(&prepared), self.allows.unreached, finished)
     }
 
@@ -142,30 +142,30 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
-        let (prepared, finished) = self.go_with(way.mode, |asked| way.tape(asked), f)?;
+        let (prepared, finished) = self.go_with(way.listens, |asked| way.tape(asked), f)?;
         taped(&self.asked(&prepared), self.allows.unreached, finished)
     }
 
     pub(super) fn go<T, E: Into<BoxedError>>(
         &self,
-        mode: Mode,
+        listens: Listens,
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
     ) -> Result<Ran<'a, T>> {
         self.check_recording()?;
-        self.go_with(mode, |asked| asked.replaying(), f)
+        self.go_with(listens, |asked| asked.replaying(), f)
     }
 
     fn go_with<T, E: Into<BoxedError>>(
         &self,
-        mode: Mode,
-        tape: impl for<'p> FnOnce(&super::finish::Asked<'p>) -> Tape<'p>,
+        listens: Listens,
+        tape: impl for<'p> FnOnce(&crate::run::Order<'p>) -> Tape<'p>,
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
     ) -> Result<Ran<'a, T>> {
         let prepared = self.prepared()?;
         let finished = H::lend(&self.hooked, |hooked| {
             let asked = self.asked(&prepared);
             let (model, learned) = hooked.parts();
-            execute(&asked, mode, learned, tape(&asked), || f(model))
+            execute(&asked, listens, learned, tape(&asked), || f(model))
         })?;
         Ok((prepared, finished))
     }

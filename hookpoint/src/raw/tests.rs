@@ -9,7 +9,7 @@ use candle_core::{Device, Tensor, Var};
 use candle_nn::{Linear, Module};
 
 use super::*;
-use crate::run::{Audience, Dispatch, Learned, Mode};
+use crate::run::{Audience, Dispatch, Learned, Listens, Order, Tape};
 use crate::tree::{ByModule, Tree};
 
 fn tensor(values: &[f32]) -> Tensor {
@@ -453,8 +453,9 @@ mod the_current_run {
         let (tree, learned) = (Tree::default(), Learned::default());
         let dispatch = Dispatch::new(&tree, &[]);
         let audience = Audience::default();
-        let state =
-            RunState::new(&tree, &dispatch, &[], Mode::Whole, &learned, Default::default(), &audience);
+        let (tree, dispatch, audience) = (&tree, &dispatch, &audience);
+        let order = Order { tree, requests: &[], registered: 0, dispatch, schedule: None, audience };
+        let state = RunState::new(&order, Listens::NOBODY, &learned, Tape::Off);
         f(&state)
     }
 

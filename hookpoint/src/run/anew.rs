@@ -157,9 +157,9 @@ impl<M: ?Sized, A> ByValue<A> for Written<M, A> {
 impl RunState<'_> {
     fn make_again(&self, again: CallAgain, forward: Forward<'_>) -> Candle<Tensor> {
         let CallAgain { mut call, input, is_right, .. } = again;
-        let made = match self.differentiates() {
-            true => self.differentiable(call.node, is_right, &input, forward),
-            false => Ok(forward(&input)),
+        let made = match self.gradient() {
+            Some(gradient) => self.differentiable(gradient, call.node, is_right, &input, forward),
+            None => Ok(forward(&input)),
         };
         let mut result = match made.and_then(|made| self.made(&call, made)) {
             Ok(result) => result,
@@ -168,7 +168,7 @@ impl RunState<'_> {
                 return Err(error.into_candle());
             }
         };
-        call.tracked.extend(Some(input).filter(|input| self.differentiates() && input.track_op()));
+        call.tracked.extend(Some(input).filter(|input| self.gradient().is_some() && input.track_op()));
         self.after_in_full(call, ErasedMut::of(&mut result));
         result
     }

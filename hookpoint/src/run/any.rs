@@ -5,7 +5,6 @@ use super::points::Asked;
 use super::{Action, CaptureAny, PointKey, RunState};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{paused, ErasedMut};
-use crate::tree::Seen;
 use crate::value::{AnyValue, DynamicOps};
 
 /// The name of the type of a value that was copied.
@@ -67,27 +66,23 @@ impl RunState<'_> {
         names: &dyn Fn() -> Vec<String>,
         copy: &mut dyn FnMut() -> Option<AnyValue>,
     ) {
-        if self.has_ended() {
+        // A scan is of tensors.
+        if self.has_ended() || self.listeners.hears_every_point() {
             return;
         }
-        let nothing_seen = |calls| Seen { shape: Vec::new(), dtype: candle_core::DType::U8, calls };
-        let arrived = match self.scans() {
-            true => None,
-            false => self.arrive(key, names, nothing_seen),
-        };
-        let Some((described, visit)) = arrived else { return };
+        let Some((described, visit)) = self.arrive(key, names, None) else { return };
         for asked @ Asked { request: id, label, .. } in &described.asked {
             let Some(request) = self.requests.get(*id as usize) else { continue };
-            let (pattern, call) = (&request.pattern, self.call_number(asked, visit));
+            let (pattern, call) = (&request.pattern, self.counts.call_number(asked, visit));
             let wanted = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
             if !wanted || !matches!(request.action, Action::Cache(_)) {
                 continue;
             }
             // A `clone` is the user's own code, and may be annotated.
             if let Some(value) = paused(&mut *copy) {
-                let after = self.kept.borrow().len();
+                let after = self.act.kept.borrow().len();
                 let capture = CaptureAny { label: *label, call: call as u32, value, after };
-                self.kept_any.borrow_mut().push(capture);
+                self.act.kept_any.borrow_mut().push(capture);
                 self.note_fired(*id, request, key);
             }
         }

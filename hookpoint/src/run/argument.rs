@@ -40,7 +40,7 @@ pub(super) enum New {
 impl RunState<'_> {
     /// Counts the tensor arguments of the current call, and says which one this is.
     pub(super) fn next_input(&self, depth: usize) -> u32 {
-        let mut frames = self.frames.borrow_mut();
+        let mut frames = self.stack.frames.borrow_mut();
         let Some(frame) = frames.get_mut(depth - 1) else { return 0 };
         frame.inputs_seen += 1;
         frame.inputs_seen - 1
@@ -214,7 +214,7 @@ impl RunState<'_> {
         input: Option<u32>,
         tensor: Option<&Tensor>,
     ) -> Option<Argument> {
-        let mut frames = self.frames.borrow_mut();
+        let mut frames = self.stack.frames.borrow_mut();
         let frame = frames.get_mut(depth - 1)?;
         let node = frame.node?;
         let wants = self.dispatch.at(node);

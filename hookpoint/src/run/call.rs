@@ -7,15 +7,14 @@ use candle_core::Tensor;
 use hookpoint_grad::layer::Layer;
 
 use super::anew::{Again, CallAgain, NOT_ANEW};
+use super::call_hooks::{gather, named, scatter, Named, Part, When};
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
+use super::gradient::{of_candle, TrackedInputs};
 use super::listeners::Said;
-use super::lost::TrackedInputs;
 use super::member::Member;
-use super::opaque::of_candle;
-use super::together::{gather, named, scatter, Named, Part, When};
-use super::{Announced, PointKey, RunState, SeenCall, Slot32};
+use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
 use crate::tree::{outline, Kind, NodeId};
@@ -257,7 +256,7 @@ impl RunState<'_> {
     /// is asked, or only to keep its output.
     #[inline]
     fn before_plainly(&self, module: Erased<'_>) -> Option<CallToken> {
-        if !self.is_plain || self.has_ended() {
+        if !self.listeners.only_acts || self.has_ended() {
             return None;
         }
         let (address, type_id) = (module.address(), module.type_id());
@@ -268,24 +267,9 @@ impl RunState<'_> {
         Some(CallToken(match self.dispatch.at(node).before_call {
             BeforeCall::Nothing => Token::Idle,
             BeforeCall::Keep => Token::Kept(node),
-            BeforeCall::Announce => Token::Announced(node, self.announce(node, address, type_id)),
+            BeforeCall::Announce => Token::Announced(node, self.stack.announce(node, address, type_id)),
             BeforeCall::Decide => return None,
         }))
-    }
-
-    /// Says that a module of an annotated type is about to be called, and how many were before.
-    fn announce(&self, node: NodeId, address: usize, type_id: TypeId) -> u32 {
-        let mut announced = self.announced.borrow_mut();
-        announced.push(Announced { node, address, type_id, claimed: false });
-        announced.len() as u32 - 1
-    }
-
-    /// Forgets an announced call, and says whether an annotated method has done everything itself.
-    fn was_claimed(&self, at: u32) -> bool {
-        let mut announced = self.announced.borrow_mut();
-        let claimed = announced.get(at as usize).is_none_or(|announced| announced.claimed);
-        announced.truncate(at as usize);
-        claimed
     }
 
     fn before(&self, asked: &Asked<'_>, done: &mut Done) -> CallToken {
@@ -299,8 +283,10 @@ impl RunState<'_> {
         let found = self.tree.module_behind(module, || self.caller(), site.field);
         let Some((node, receiver)) = found else {
             // `rotary.apply(&q)` and `x.apply(&None)` are no calls of a module.
-            if self.scans() && module.tensor().is_none() && !self.tree.is_nobody(module) {
-                self.note(&self.unknown, site);
+            if let Some(scan) = &self.listeners.scan {
+                if module.tensor().is_none() && !self.tree.is_nobody(module) {
+                    scan.unknown_call(site);
+                }
             }
             // One of candle's layers that is no part of the model.
             if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
@@ -310,31 +296,31 @@ impl RunState<'_> {
             }
             return CallToken::IDLE;
         };
-        if self.scans() {
-            self.note(&self.known, site);
+        if let Some(scan) = &self.listeners.scan {
+            scan.known_call(site);
         }
         if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
             let (address, type_id) = receiver.place_of(module);
-            let at = self.announce(node, address, type_id);
+            let at = self.stack.announce(node, address, type_id);
             if !self.dispatch.at(node).together {
                 return CallToken(Token::Announced(node, at));
             }
             // In case that its code is not annotated.
             let parts = gathered_inputs(node, asked.inputs, |_| Replace::Yes);
-            let called_with = Some(self.is_called_with(&parts));
+            let called_with = Some(self.stack.is_called_with(named(&parts, "in")));
             return Call { announced: Some(at), called_with, ..Call::of(node) }.into();
         }
         self.note_layer(node, asked.inputs);
-        if self.is_taped {
+        if self.listeners.tape.is_on() {
             if let Some(token) = self.before_on_tape(asked, node, done) {
                 return token;
             }
         }
         let wants = self.dispatch.at(node);
-        if wants.requests.is_empty() && !wants.heard && !self.scans() && !self.differentiates() {
+        if wants.requests.is_empty() && !wants.heard && !self.listeners.hears_every_call() {
             return CallToken::IDLE;
         }
-        if wants.before_call == BeforeCall::Keep && self.is_plain {
+        if wants.before_call == BeforeCall::Keep && self.listeners.only_acts {
             return CallToken(Token::Kept(node));
         }
         match self.decide(asked, node, receiver, done) {
@@ -361,7 +347,7 @@ impl RunState<'_> {
             return Some(CallToken::IDLE);
         }
         let wants = self.dispatch.at(node);
-        let unasked = wants.requests.is_empty() && !wants.heard && !self.scans();
+        let unasked = wants.requests.is_empty() && !wants.heard && !self.listeners.hears_every_point();
         unasked.then(|| Call::of(node).into())
     }
 
@@ -387,8 +373,9 @@ impl RunState<'_> {
         // What a layer with a known width gives is known anyway.
         let is_lesson =
             self.is_lesson(wants) && self.tree.node(node).is_some_and(|node| node.width.is_none());
-        let lesson =
-            first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input, self.effects.get()));
+        let lesson = first
+            .filter(|_| is_lesson)
+            .and_then(|input| self.begin_lesson(node, input, self.effects.count.get()));
         let (tracked, number) = (self.tracked_inputs(inputs), self.count_call(node));
         self.in_leaf_call(number);
         let mut call = Call { lesson, tracked, number, ..Call::of(node) };
@@ -400,12 +387,12 @@ impl RunState<'_> {
                 Replace::No(NOT_ANEW)
             }
         };
-        if wants.inputs || self.scans() {
+        if wants.inputs || self.listeners.hears_every_point() {
             if wants.together {
                 let mut parts = gathered_inputs(node, inputs, can_replace);
                 self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
                 new_input = parts.first().filter(|part| part.is_new).map(|part| part.tensor.clone());
-                call.called_with = Some(self.is_called_with(&parts));
+                call.called_with = Some(self.stack.is_called_with(named(&parts, "in")));
             } else {
                 for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
                     let replace = can_replace(number);
@@ -446,7 +433,7 @@ impl RunState<'_> {
                 return Ok(CallToken::IDLE);
             }
         }
-        let (differentiates, is_replaced) = (self.differentiates(), new_input.is_some());
+        let (differentiates, is_replaced) = (self.gradient().is_some(), new_input.is_some());
         let anew = differentiates && maker != Maker::Nobody;
         let Some(input) = new_input.or_else(|| first.cloned().filter(|_| anew)) else {
             return Ok(call.into());
@@ -460,10 +447,10 @@ impl RunState<'_> {
             return Ok(CallToken::IDLE);
         }
         let mut forward = |x: &Tensor| receiver.call(module, x, train);
-        let made = match (known, differentiates && layer.is_some()) {
+        let made = match (known, self.gradient().filter(|_| layer.is_some())) {
             (Some(known), _) => Some(known),
-            (None, true) => self.differentiable(node, is_right, &input, &mut forward)?,
-            (None, false) => forward(&input),
+            (None, Some(gradient)) => self.differentiable(gradient, node, is_right, &input, &mut forward)?,
+            (None, None) => forward(&input),
         };
         let Some(mut result) = made else {
             if !is_replaced {
@@ -472,7 +459,7 @@ impl RunState<'_> {
             let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
-        call.tracked.extend(Some(input).filter(|input| self.differentiates() && input.track_op()));
+        call.tracked.extend(Some(input).filter(|input| differentiates && input.track_op()));
         self.after_in_full(call, ErasedMut::of(&mut result));
         asked.made.set(!is_replaced);
         *done = Some(result);
@@ -490,7 +477,7 @@ impl RunState<'_> {
         if let (Some(first), Some(new)) = (inputs.first_mut(), replaced) {
             *first = new.clone();
         }
-        let depth = self.frames.borrow().len() + 1;
+        let depth = self.stack.depth() + 1;
         let Said::Done(value) = self.tell_enter((node, asked.site.method, true), depth, inputs)? else {
             return Ok(None);
         };
@@ -504,35 +491,14 @@ impl RunState<'_> {
 
     /// Is the call made here, and not as it is written, because there is to be a backward pass?
     fn makes_anew(&self, asked: &Asked<'_>) -> bool {
-        let makes = self.differentiates() && calls_with_one_tensor(asked.site.method, asked.inputs);
+        let makes = self.gradient().is_some() && calls_with_one_tensor(asked.site.method, asked.inputs);
         makes && (asked.computable)()
-    }
-
-    /// Notes what a module is called with, and says where.
-    fn is_called_with(&self, parts: &[Part]) -> u32 {
-        let mut called_with = self.called_with.borrow_mut();
-        called_with.push(named(parts, "in"));
-        called_with.len() as u32 - 1
-    }
-
-    /// What a module was called with, which is then forgotten, and so are calls inside it that did not
-    /// return because somebody caught a panic.
-    fn was_called_with(&self, at: u32) -> Named {
-        let mut called_with = self.called_with.borrow_mut();
-        called_with.truncate(at as usize + 1);
-        called_with.pop().unwrap_or_default()
-    }
-
-    /// Notes that a scan has reached a call site.
-    fn note(&self, calls: &RefCell<Vec<SeenCall>>, site: &'static CallSite) {
-        let CallSite { method, file, line, .. } = *site;
-        calls.borrow_mut().push(SeenCall { method, file, line });
     }
 
     fn after(&self, token: Token, mut result: ErasedMut<'_>) {
         let call = match token {
             Token::Idle => return,
-            Token::Announced(_, at) if self.was_claimed(at) => return,
+            Token::Announced(_, at) if self.stack.was_claimed(at) => return,
             Token::Watched(call) => call,
             Token::Kept(node) | Token::Announced(node, _) => {
                 // The commonest of all results.
@@ -557,11 +523,11 @@ impl RunState<'_> {
     }
 
     fn shown_after(&self, call: Call, mut result: ErasedMut<'_>) {
-        let inputs = call.called_with.map(|at| self.was_called_with(at));
-        if call.announced.is_some_and(|at| self.was_claimed(at)) {
+        let inputs = call.called_with.map(|at| self.stack.was_called_with(at));
+        if call.announced.is_some_and(|at| self.stack.was_claimed(at)) {
             return;
         }
-        if self.is_taped {
+        if self.listeners.tape.is_on() {
             let value = result.get_mut::<candle_core::Result<Tensor>>();
             self.tape_leaf_result(call.node, value.and_then(|value| value.as_ref().ok()));
         }
@@ -573,8 +539,8 @@ impl RunState<'_> {
             }
         }
         self.in_leaf_call(call.number);
-        let wanted = self.dispatch.at(call.node).output || self.scans();
-        let matters = wanted || self.has_ended() || self.is_collecting() || !call.tracked.is_empty();
+        let wanted = self.dispatch.at(call.node).output || self.listeners.hears_every_result();
+        let matters = wanted || self.has_ended() || !call.tracked.is_empty();
         let Some(ops) = DynamicOps::for_type(result.type_id()).filter(|_| matters) else {
             return;
         };

@@ -4,11 +4,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
-use super::goals::{Expects, Goal, Goals};
+use super::counts::Scratch;
 use super::listeners::Interests;
 use super::points::{Described, Labels, Points};
 use super::request::{Action, Request};
-use super::Scratch;
+use super::until::{Expects, Goal, Goals};
 use crate::error::Result;
 use crate::pattern::Pattern;
 use crate::select::no_match;

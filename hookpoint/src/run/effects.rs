@@ -4,20 +4,43 @@
 //! What says so: a signature with `&mut`, an argument of a type that may hold a cell or a lock, a field that is
 //! one, a layer in training, a write into a tensor, and [`side_effect`](super::side_effect).
 
+use std::cell::{Cell, RefCell};
+
 use candle_core::{Storage, Tensor};
 
-use super::operation::OpSite;
 use super::replacement::laid_out;
+use super::OpSite;
 use super::RunState;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
+/// What a run knows of effects, and of who may write to which memory.
+pub(super) struct Memory {
+    /// How often something was changed that no result tells of.
+    pub count: Cell<u32>,
+    /// Is that noted?
+    pub noted: bool,
+    /// What caches of keys and values have given, and write to later.
+    pub buffers: RefCell<Vec<usize>>,
+    /// What was put into the model, and is held by somebody else.
+    pub given: RefCell<Vec<usize>>,
+    /// Was something kept that is computed from variables?
+    pub tracked: Cell<bool>,
+}
+
+impl Memory {
+    pub fn new(noted: bool) -> Self {
+        let (count, buffers, given, tracked) = Default::default();
+        Self { count, noted, buffers, given, tracked }
+    }
+}
+
 impl RunState<'_> {
     /// Something may be changed now that no result tells of.
     pub(super) fn effect(&self) {
-        self.effects.set(self.effects.get() + 1);
+        self.effects.count.set(self.effects.count.get() + 1);
         self.tape_effect();
     }
 
@@ -33,10 +56,10 @@ impl RunState<'_> {
 
     /// An argument of a method is shown.
     pub(super) fn note_doubt(&self, depth: usize, number: u32, value: Erased<'_>) {
-        if !self.notes_effects {
+        if !self.effects.noted {
             return;
         }
-        let method = self.frames.borrow().get(depth - 1).map(|frame| frame.method.effects);
+        let method = self.stack.frames.borrow().get(depth - 1).map(|frame| frame.method.effects);
         let Some(Effects::None { doubts }) = method else { return };
         if doubts.contains(&number) && !self.is_harmless(value) {
             self.effect();
@@ -58,7 +81,7 @@ impl RunState<'_> {
 
     /// A layer is called.
     pub(super) fn note_layer(&self, node: NodeId, inputs: &[Erased<'_>]) {
-        if self.notes_effects && self.changes_in_training(node, inputs) {
+        if self.effects.noted && self.changes_in_training(node, inputs) {
             self.effect();
         }
     }
@@ -71,12 +94,12 @@ impl RunState<'_> {
 
     /// May a call of the method with so many frames be left out, for all that is known before its code runs?
     pub(super) fn is_free_of_effects(&self, depth: usize) -> bool {
-        let frames = self.frames.borrow();
+        let frames = self.stack.frames.borrow();
         let Some(frame) = frames.get(depth - 1) else { return false };
         // Code that is declared pure may tell of effects when it runs, and does not run.
         let by_signature = matches!(frame.method.effects, Effects::None { .. });
         let has_state = frame.node.is_some_and(|node| self.tree.holds_state(node));
-        by_signature && !has_state && frame.effects == self.effects.get()
+        by_signature && !has_state && frame.effects == self.effects.count.get()
     }
 
     /// An operation that writes into a tensor is about to be done.
@@ -91,7 +114,7 @@ impl RunState<'_> {
         self.tree.note_write();
         let Some(written) = written.as_ref().and_then(Erased::tensor) else { return };
         let buffer = address(&written.storage_and_layout().0);
-        let mut kept = self.kept.borrow_mut();
+        let mut kept = self.act.kept.borrow_mut();
         for capture in kept.iter_mut() {
             if address(&capture.tensor.storage_and_layout().0) == buffer {
                 match capture.tensor.force_contiguous() {
@@ -100,7 +123,7 @@ impl RunState<'_> {
                 }
             }
         }
-        if self.given.borrow().contains(&buffer) {
+        if self.effects.given.borrow().contains(&buffer) {
             let operation = format!("`{}` at {}:{}", site.name, site.file, site.line);
             self.fail(ErrorKind::PatchOverwritten { operation }.into());
         }
@@ -112,7 +135,7 @@ impl RunState<'_> {
         // Looking does not fail.
         let _ = ops.each_tensor(result.reborrow(), &mut |_, tensor| {
             let (storage, _) = tensor.storage_and_layout();
-            self.buffers.borrow_mut().push(address(&storage));
+            self.effects.buffers.borrow_mut().push(address(&storage));
             Ok(())
         });
     }
@@ -121,7 +144,7 @@ impl RunState<'_> {
     pub(super) fn may_be_written(&self, storage: &Storage) -> bool {
         self.tree.writes_in_place()
             || self.tree.owns_buffer(storage)
-            || self.buffers.borrow().contains(&address(storage))
+            || self.effects.buffers.borrow().contains(&address(storage))
     }
 
     /// What the model is given and somebody else goes on holding: a copy, where the model may write to it.
@@ -129,7 +152,7 @@ impl RunState<'_> {
         if self.tree.writes_in_place() {
             return copied(&value);
         }
-        self.given.borrow_mut().push(address(&value.storage_and_layout().0));
+        self.effects.given.borrow_mut().push(address(&value.storage_and_layout().0));
         Ok(value)
     }
 

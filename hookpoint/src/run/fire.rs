@@ -13,11 +13,11 @@ use super::member::Member;
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
-use super::{Capture, HookCtx, Mode, PointKey, RunState, Step};
+use super::{Capture, HookCtx, PointKey, RunState, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{point_name, Index};
 use crate::raw::paused;
-use crate::tree::{Kind, NodeId, Seen};
+use crate::tree::{Kind, NodeId};
 
 /// May the value at a point be replaced, and if not, why not?
 #[derive(Clone, Copy)]
@@ -43,8 +43,7 @@ impl RunState<'_> {
         if self.keeps(key, tensor)? {
             return Ok(None);
         }
-        let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
-        let Some((described, visit)) = self.arrive(key, names, seen) else { return Ok(None) };
+        let Some((described, visit)) = self.arrive(key, names, Some(tensor)) else { return Ok(None) };
         let mut value = Cow::Borrowed(tensor);
         let (changes, rest) = described.asked.split_at(described.changes);
         for asked in changes {
@@ -79,7 +78,7 @@ impl RunState<'_> {
     ) -> Result<Option<Tensor>> {
         let Asked { request: id, name, label, kind, .. } = asked;
         let Some(request) = self.requests.get(*id as usize) else { return Ok(None) };
-        let (pattern, call) = (&request.pattern, self.call_number(asked, visit));
+        let (pattern, call) = (&request.pattern, self.counts.call_number(asked, visit));
         // A whole call is counted by its module, not by one of its values.
         let whole_call = matches!(request.action, Action::HookBackward(_));
         if !whole_call && pattern.call().is_some_and(|wanted| wanted != call) {
@@ -131,87 +130,36 @@ impl RunState<'_> {
     #[inline]
     pub(super) fn keep_output(&self, node: NodeId, tensor: &Tensor) -> Result<bool> {
         let Some(request) = self.dispatch.at(node).keeps else { return Ok(false) };
-        if self.mode != Mode::Whole || self.has_ended() {
+        if !self.listeners.only_keeps || self.has_ended() {
             return Ok(false);
         }
-        let call = self.visit(node);
+        let call = self.counts.visit(node);
         let tensor = self.owned(tensor)?;
-        self.kept.borrow_mut().push(Capture { label: node, call, tensor });
+        self.act.kept.borrow_mut().push(Capture { label: node, call, tensor });
         self.count_fired(request);
         Ok(true)
     }
 
     /// The same for any other point, once it is known what is asked for there.
     fn keep_value(&self, key: PointKey, tensor: &Tensor) -> Result<bool> {
-        if self.mode != Mode::Whole || self.has_ended() {
+        if !self.listeners.only_keeps || self.has_ended() {
             return Ok(false);
         }
         let points = self.dispatch.points.borrow();
         let Some((number, described)) = points.keeps(key) else { return Ok(false) };
-        let visit = self.visit_output(key, number, self.visit(number));
-        self.count_names(described);
+        let visit = self.counts.visit_output(key, number, self.counts.visit(number));
+        self.counts.names(described);
         let mut before = None;
         for asked @ Asked { request, label, .. } in &described.asked {
-            let call = self.call_number(asked, visit as usize) as u32;
+            let call = self.counts.call_number(asked, visit as usize) as u32;
             self.count_fired(*request);
             // Two requests may call it by one name.
             if before.replace(*label) != Some(*label) {
                 let tensor = self.owned(tensor)?;
-                self.kept.borrow_mut().push(Capture { label: *label, call, tensor });
+                self.act.kept.borrow_mut().push(Capture { label: *label, call, tensor });
             }
         }
         Ok(true)
-    }
-
-    /// Counts one more visit of the point with this number, and says which one it is.
-    #[inline]
-    fn visit(&self, number: u32) -> u32 {
-        let mut visits = self.visits.borrow_mut();
-        let at = number as usize;
-        if at >= visits.len() {
-            visits.resize(at + 1, 0);
-        }
-        let Some(visit) = visits.get_mut(at) else { return 0 };
-        *visit += 1;
-        *visit - 1
-    }
-
-    /// Counts the first tensor of an output at its module, too, where it was counted under its own name: which
-    /// visit of the value it is.
-    #[inline]
-    fn visit_output(&self, key: PointKey, number: u32, visit: u32) -> u32 {
-        match key.is_output() && number != key.node {
-            true => self.visit(key.node),
-            false => visit,
-        }
-    }
-
-    /// Counts one more value for each of the names of a point.
-    #[inline]
-    fn count_names(&self, described: &Described) {
-        let mut named = self.named.borrow_mut();
-        for counter in &described.counters {
-            let at = *counter as usize;
-            if at >= named.len() {
-                named.resize(at + 1, 0);
-            }
-            if let Some(count) = named.get_mut(at) {
-                *count += 1;
-            }
-        }
-    }
-
-    /// Which of the values of its name the one is that was reached last. It is this visit of its point.
-    #[inline]
-    pub(super) fn call_number(&self, asked: &Asked, visit: usize) -> usize {
-        let counted = |counter: u32| self.named.borrow().get(counter as usize).map(|count| *count as usize);
-        asked.counter.map_or(visit, |counter| counted(counter).unwrap_or(0).saturating_sub(1))
-    }
-
-    /// How often a module's output, or a parameter, was reached so far.
-    #[inline]
-    pub(super) fn visits_so_far(&self, node: NodeId) -> u32 {
-        self.visits.borrow().get(node as usize).copied().unwrap_or(0)
     }
 
     /// Counts one more visit of a point; gives what is asked for there, if anything is.
@@ -219,19 +167,19 @@ impl RunState<'_> {
         &self,
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
-        seen: impl Fn(usize) -> Seen,
+        value: Option<&Tensor>,
     ) -> Option<(Arc<Described>, usize)> {
         let number = self.dispatch.points.borrow_mut().number(key);
-        let own = self.visit(number);
-        let visit = self.visit_output(key, number, own) as usize;
+        let own = self.counts.visit(number);
+        let visit = self.counts.visit_output(key, number, own) as usize;
         let described = self.described(number, key, names);
-        if self.scans() && !described.value.is_empty() {
-            self.tape_point(key, names, &seen(0).shape);
-            let mut all = self.seen.borrow_mut();
-            let order = all.len();
-            all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(own as usize + 1);
+        if let (Some(scan), Some(value)) =
+            (&self.listeners.scan, value.filter(|_| !described.value.is_empty()))
+        {
+            self.tape_point(key, names, value.dims());
+            scan.point(number, own as usize, value);
         }
-        self.count_names(&described);
+        self.counts.names(&described);
         let matters = !described.asked.is_empty() || described.heard.shown();
         matters.then_some((described, visit))
     }
@@ -245,8 +193,8 @@ impl RunState<'_> {
         let number = self.dispatch.points.borrow_mut().number(key);
         let call = move |asked: &Asked| {
             let (counts, at) = match asked.counter {
-                Some(counter) => (&self.named, counter),
-                None => (&self.visits, number),
+                Some(counter) => (&self.counts.named, counter),
+                None => (&self.counts.visits, number),
             };
             counts.borrow().get(at as usize).map_or(0, |count| *count as usize)
         };
@@ -343,15 +291,15 @@ impl RunState<'_> {
 
     #[inline]
     fn count_fired(&self, id: u32) {
-        if let Some(fired) = self.fired.get(id as usize) {
+        if let Some(fired) = self.act.fired.get(id as usize) {
             fired.set(fired.get() + 1);
         }
     }
 
     pub(super) fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
         self.count_fired(id);
-        if self.mode == Mode::UntilCollected && matches!(request.action, Action::Cache(_)) {
-            self.note_goal(id, key);
+        if let (Some(until), Action::Cache(_)) = (&self.listeners.until, &request.action) {
+            until.note(id, key);
         }
     }
 
@@ -364,7 +312,7 @@ impl RunState<'_> {
     ) -> Result<()> {
         let keep = |label: u32, taken: Tensor| -> Result<()> {
             let tensor = options.apply(taken)?;
-            self.kept.borrow_mut().push(Capture { label, call: at.call as u32, tensor });
+            self.act.kept.borrow_mut().push(Capture { label, call: at.call as u32, tensor });
             Ok(())
         };
         let Some(index) = request.pattern.index() else {

@@ -6,12 +6,13 @@ use candle_core::Tensor;
 
 use super::any::type_name;
 use super::argument::{holds_tensors, New};
+use super::call_hooks::{gather, scatter, When};
 use super::fire::Replace;
+use super::gradient::Trail;
 use super::listeners::Said;
-use super::lost::Trail;
 use super::member::Member;
-use super::together::{gather, scatter, When};
-use super::{Frame, Mode, PointKey, RunState, Slot32};
+use super::stack::Frame;
+use super::{PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, listen_to_values, paused, Erased, ErasedMut, Slot};
 use crate::tree::{Effects, MethodInfo, NodeId};
@@ -157,9 +158,7 @@ impl Entered {
             if may_share {
                 state.note_doubt(self.depth(), number, value.shared());
             }
-            if state.is_taped {
-                state.tape_input(self.depth(), number, value.shared());
-            }
+            state.tape_input(self.depth(), number, value.shared());
             let mut value = value;
             if let Err(error) = state.argument_value(self.depth(), number, value.reborrow()) {
                 state.fail(error);
@@ -172,9 +171,7 @@ impl Entered {
     fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
         current(|state| {
             state.note_doubt(self.depth(), number, value);
-            if state.is_taped {
-                state.tape_input(self.depth(), number, value);
-            }
+            state.tape_input(self.depth(), number, value);
             match state.argument(self.depth(), number, value, replace) {
                 Ok(new) => {
                     match &new {
@@ -213,13 +210,11 @@ impl Entered {
     #[cold]
     fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
         current(|state| {
-            if state.mode == Mode::UntilCollected {
-                state.arguments_shown(self.depth());
-            }
+            state.arguments_shown(self.depth());
             if let (Some(error), Some(from_error)) = (state.ended(), ops.from_error) {
                 return Some(from_error(error));
             }
-            if !state.audience.is_empty() {
+            if !state.listeners.users.audience.is_empty() {
                 match state.tell_method(self.depth()) {
                     Ok(Said::Go) => {}
                     Ok(Said::Done(value)) => return state.answered(self.depth(), ops, value),
@@ -230,7 +225,7 @@ impl Entered {
                 }
             }
             let from_tensor = ops.from_tensor?;
-            let answer = match state.is_taped.then(|| state.tape_answer(self.depth())) {
+            let answer = match state.listeners.tape.is_on().then(|| state.tape_answer(self.depth())) {
                 Some(Ok(answer)) => answer,
                 Some(Err(error)) => {
                     state.fail(error.clone());
@@ -266,13 +261,13 @@ impl Entered {
     #[cold]
     fn show_result<R>(&self, ops: &ValueOps<R>, result: &mut R) {
         let error = current(|state| {
-            if state.is_taped {
+            if state.listeners.tape.is_on() {
                 state.tape_result(self.depth(), ops, result);
             }
             if let Err(error) = state.result(self.depth(), ops, result) {
                 state.fail(error);
             }
-            if !state.audience.is_empty() {
+            if !state.listeners.users.audience.is_empty() {
                 state.hear_result(self.depth(), ops, result);
             }
             state.ended()
@@ -286,8 +281,10 @@ impl Entered {
 impl RunState<'_> {
     fn enter(&self, method: &'static MethodInfo, this: Erased<'_>) -> Entered {
         let node = self.claim(this);
-        self.begin();
-        let mut frames = self.frames.borrow_mut();
+        if let Some(gradient) = self.gradient() {
+            gradient.begin();
+        }
+        let mut frames = self.stack.frames.borrow_mut();
         // A `forward_t` that `forward` of the same module calls is part of the same call; a `forward`
         // that calls itself is called anew.
         let same_module = frames.iter().rev().take_while(|frame| node.is_some() && frame.node == node);
@@ -295,8 +292,8 @@ impl RunState<'_> {
         let nested = others.any(|frame| frame.method.is_forward());
         let is_call = method.is_forward() && !nested;
         let wants = node.map(|node| self.dispatch.at(node));
-        let wants_inputs = wants.is_some_and(|wants| wants.inputs) || self.scans();
-        let wants_values = wants.is_some_and(|wants| wants.values) || self.scans();
+        let wants_inputs = wants.is_some_and(|wants| wants.inputs) || self.listeners.hears_every_point();
+        let wants_values = wants.is_some_and(|wants| wants.values) || self.listeners.hears_every_point();
         let is_lesson = is_call && wants.is_some_and(|wants| self.is_lesson(wants));
         let call = node.filter(|_| is_call).map_or(0, |node| self.count_call(node));
         frames.push(Frame {
@@ -306,28 +303,28 @@ impl RunState<'_> {
             wants_inputs,
             wants_values,
             inputs_seen: 0,
-            effects: self.effects.get(),
+            effects: self.effects.count.get(),
             lesson: None,
             inputs: Vec::new(),
             replaced_for: None,
             previewed: None,
             trail: Trail::of_call(call),
-            announced: self.announced.borrow().len(),
-            uses: self.uses.borrow().len(),
+            announced: self.stack.announced.borrow().len(),
+            uses: self.stack.uses.borrow().len(),
         });
-        if self.is_taped {
+        if self.listeners.tape.is_on() {
             self.tape_enter(node, is_call, frames.len());
         }
         let mut doubted = false;
-        if self.notes_effects {
+        if self.effects.noted {
             self.note_method(node, method);
             doubted = matches!(method.effects, Effects::None { doubts } if !doubts.is_empty());
         }
-        // A backward pass wants to know where gradients are lost.
-        listen_to_values(wants_values || self.differentiates());
+        let every_value = self.listeners.hears_every_value();
+        listen_to_values(wants_values || every_value);
         let hears_calls = node.is_some_and(|node| self.hears_calls(node) != 0);
-        let shown = wants_inputs || is_lesson || doubted || hears_calls || self.differentiates();
-        let compares = self.is_taped && self.tape_compares(frames.len());
+        let shown = wants_inputs || is_lesson || doubted || hears_calls || every_value;
+        let compares = self.listeners.tape.is_on() && self.tape_compares(frames.len());
         let arguments = if shown || compares { Entered::ARGUMENTS } else { 0 };
         let scalars = if compares { Entered::SCALARS } else { 0 };
         let together = is_call && wants.is_some_and(|wants| wants.together);
@@ -337,27 +334,28 @@ impl RunState<'_> {
 
     /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.
     fn leave(&self, depth: usize) {
-        let mut frames = self.frames.borrow_mut();
+        let mut frames = self.stack.frames.borrow_mut();
         if let Some(frame) = frames.get(depth - 1) {
-            self.announced.borrow_mut().truncate(frame.announced);
-            self.uses.borrow_mut().truncate(frame.uses);
+            self.stack.announced.borrow_mut().truncate(frame.announced);
+            self.stack.uses.borrow_mut().truncate(frame.uses);
         }
         frames.truncate(depth - 1);
-        if self.is_taped {
+        if self.listeners.tape.is_on() {
             self.tape_leave(depth);
         }
         drop(frames);
-        if !self.audience.is_empty() {
+        if !self.listeners.users.audience.is_empty() {
             self.tell_leave(depth);
         }
-        let frames = self.frames.borrow();
-        listen_to_values(frames.last().is_some_and(|frame| frame.wants_values || self.differentiates()));
+        let frames = self.stack.frames.borrow();
+        let every_value = self.listeners.hears_every_value();
+        listen_to_values(frames.last().is_some_and(|frame| frame.wants_values || every_value));
     }
 
     /// The node of the module that is entered. Where its call site has said which one it is about to
     /// call, that is it.
     fn claim(&self, this: Erased<'_>) -> Option<NodeId> {
-        let mut announced = self.announced.borrow_mut();
+        let mut announced = self.stack.announced.borrow_mut();
         if let Some(last) = announced.last_mut().filter(|last| !last.claimed) {
             let (address, type_id) = (this.address(), this.type_id());
             let is_it = last.address == address && last.type_id == type_id;
@@ -369,17 +367,9 @@ impl RunState<'_> {
         self.tree.module_at(this.address(), this.type_id(), || self.caller(), "")
     }
 
-    fn arguments_shown(&self, depth: usize) {
-        let node =
-            self.frames.borrow().get(depth - 1).filter(|frame| frame.is_call).and_then(|frame| frame.node);
-        if let Some(node) = node {
-            self.inputs_are_there(node);
-        }
-    }
-
     /// Gives the result of a method that need not run, after its point has seen it.
     fn answered<R>(&self, depth: usize, ops: &ValueOps<R>, value: Tensor) -> Option<R> {
-        let node = self.frames.borrow().get(depth - 1).and_then(|frame| frame.node)?;
+        let node = self.stack.frames.borrow().get(depth - 1).and_then(|frame| frame.node)?;
         let Some(from_tensor) = ops.from_tensor else {
             let error = self.not_answerable(node);
             self.fail(error.clone());
@@ -397,7 +387,7 @@ impl RunState<'_> {
 
     /// Notes that a method was not run, and that its result has been shown.
     fn is_done(&self, depth: usize) {
-        if let Some(frame) = self.frames.borrow_mut().get_mut(depth - 1) {
+        if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
             frame.node = None;
         }
     }
@@ -408,7 +398,7 @@ impl RunState<'_> {
             return Ok(None);
         }
         let (node, input) = {
-            let mut frames = self.frames.borrow_mut();
+            let mut frames = self.stack.frames.borrow_mut();
             let Some(frame) = frames.get_mut(depth - 1).filter(|frame| frame.is_call) else {
                 return Ok(None);
             };
@@ -422,12 +412,12 @@ impl RunState<'_> {
 
     fn result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
         let (node, method, is_call, wants_values, lesson) = {
-            let frames = self.frames.borrow();
+            let frames = self.stack.frames.borrow();
             let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
             let Some(node) = frame.node else { return Ok(()) };
             (node, frame.method, frame.is_call, frame.wants_values, frame.lesson)
         };
-        if let (true, Some(each_tensor)) = (self.differentiates(), ops.each_tensor) {
+        if let (Some(_), Some(each_tensor)) = (self.gradient(), ops.each_tensor) {
             let mut outputs = Vec::new();
             each_tensor(result, &mut |_, tensor| {
                 outputs.push((tensor.dtype().is_float(), tensor.track_op()));
@@ -437,7 +427,7 @@ impl RunState<'_> {
         }
         let wants = self.dispatch.at(node);
         let output_wanted = is_call && wants.output;
-        if !(output_wanted || wants_values || self.is_collecting()) {
+        if !(output_wanted || wants_values || self.listeners.hears_every_result()) {
             return Ok(());
         }
         // The commonest of all results.
@@ -475,7 +465,7 @@ impl RunState<'_> {
                 self.end_lesson(lesson, &first.tensor);
             }
             let previewed =
-                self.frames.borrow_mut().get_mut(depth - 1).and_then(|frame| frame.previewed.take());
+                self.stack.frames.borrow_mut().get_mut(depth - 1).and_then(|frame| frame.previewed.take());
             let inputs = previewed.map(|previewed| previewed.inputs).unwrap_or_default();
             self.fire_together(node, When::After, &inputs, &mut gathered)?;
             scatter(&gathered, |f| each_tensor(result, f))?;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use super::call_hooks::look;
 use super::fire::Replace;
-use super::operation::Operation;
+use super::gradient::Operation;
 use super::points::Described;
 use super::replacement::{fit, Broadcast, Like};
-use super::together::look;
 use super::{PointKey, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::{self, Answer, At, End, Interest, Listener, Point};
@@ -237,12 +237,20 @@ fn point_name_of(tree: &Tree, node: NodeId, value: &str) -> String {
 }
 
 /// What a run tells its listeners.
-#[derive(Default)]
-pub(crate) struct Telling {
+pub(crate) struct Telling<'p> {
+    /// Who they are.
+    pub audience: &'p Audience<'p>,
     /// The calls that listeners have entered and that are not over.
     open: RefCell<Vec<Open>>,
     /// How often each name was called.
     numbers: RefCell<FastMap<(NodeId, usize), usize>>,
+}
+
+impl<'p> Telling<'p> {
+    pub fn new(audience: &'p Audience<'p>) -> Self {
+        let (open, numbers) = Default::default();
+        Self { audience, open, numbers }
+    }
 }
 
 /// A call that was entered.
@@ -268,12 +276,12 @@ pub(super) enum Said {
 impl RunState<'_> {
     /// Who wants to hear of a point.
     pub(super) fn heard_at(&self, node: NodeId, value: &str) -> Masks {
-        self.dispatch.interests.value(self.audience, self.tree, node, value)
+        self.dispatch.interests.value(self.listeners.users.audience, self.tree, node, value)
     }
 
     /// Who listens to calls of a module.
     pub(super) fn hears_calls(&self, node: NodeId) -> u32 {
-        match self.audience.is_empty() {
+        match self.listeners.users.audience.is_empty() {
             true => 0,
             false => self.dispatch.interests.at(node).output.calls,
         }
@@ -281,7 +289,7 @@ impl RunState<'_> {
 
     /// Who listens to operations in the code that is being executed.
     pub(super) fn hears_operations(&self) -> u32 {
-        if self.audience.is_empty() {
+        if self.listeners.users.audience.is_empty() {
             return 0;
         }
         self.caller().map_or(0, |node| self.dispatch.interests.at(node).output.operations)
@@ -315,14 +323,14 @@ impl RunState<'_> {
         };
         let counted = (node, if is_module { 0 } else { method.as_ptr() as usize });
         let number = {
-            let mut numbers = self.telling.numbers.borrow_mut();
+            let mut numbers = self.listeners.users.numbers.borrow_mut();
             let number = numbers.entry(counted).or_insert(0);
             *number += 1;
             *number - 1
         };
         let open = Open { who, name, method, node, is_module, number, inputs, depth, result: None };
         let mut said = Answer::Go;
-        let around = self.telling.open.borrow();
+        let around = self.listeners.users.open.borrow();
         self.each_at_depth(&around, who, |depth, listener| {
             if matches!(said, Answer::Go) {
                 said = listener.enter(&listen::Call { depth, ..self.told(&open) })?;
@@ -333,7 +341,7 @@ impl RunState<'_> {
             Ok(())
         })?;
         drop(around);
-        self.telling.open.borrow_mut().push(open);
+        self.listeners.users.open.borrow_mut().push(open);
         match said {
             Answer::Go => Ok(Said::Go),
             Answer::Done(tensor) => Ok(Said::Done(tensor)),
@@ -352,7 +360,7 @@ impl RunState<'_> {
             let number = left.trailing_zeros();
             left &= left - 1;
             let depth = around.iter().filter(|open| open.who & 1 << number != 0).count();
-            self.audience.tell(number, |listener| f(depth, listener))?;
+            self.listeners.users.audience.tell(number, |listener| f(depth, listener))?;
         }
         Ok(())
     }
@@ -360,7 +368,7 @@ impl RunState<'_> {
     /// The annotated method with so many frames has been given all its arguments.
     pub(super) fn tell_method(&self, depth: usize) -> Result<Said> {
         let (node, method, is_call, inputs) = {
-            let mut frames = self.frames.borrow_mut();
+            let mut frames = self.stack.frames.borrow_mut();
             let Some(frame) = frames.get_mut(depth - 1) else { return Ok(Said::Go) };
             let Some(node) = frame.node.filter(|node| self.hears_calls(*node) != 0) else {
                 return Ok(Said::Go);
@@ -386,7 +394,7 @@ impl RunState<'_> {
 
     /// Notes an argument of the method with so many frames, for those who listen to calls.
     pub(super) fn hear_argument(&self, depth: usize, value: Erased<'_>) {
-        let mut frames = self.frames.borrow_mut();
+        let mut frames = self.stack.frames.borrow_mut();
         let Some(frame) = frames.get_mut(depth - 1) else { return };
         if frame.node.is_some_and(|node| self.hears_calls(node) != 0) {
             // What cannot be looked at is not shown.
@@ -397,7 +405,7 @@ impl RunState<'_> {
     /// The method with so many frames gives this.
     pub(super) fn hear_result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) {
         let Some(each_tensor) = ops.each_tensor else { return };
-        let mut open = self.telling.open.borrow_mut();
+        let mut open = self.listeners.users.open.borrow_mut();
         let Some(open) = open.iter_mut().rev().find(|open| open.depth == depth) else { return };
         // A result that is an error has no tensors.
         let _ = each_tensor(result, &mut |_, tensor| {
@@ -408,9 +416,9 @@ impl RunState<'_> {
 
     /// A foreign module gives this.
     pub(super) fn hear_leaf_result(&self, node: NodeId, mut result: ErasedMut<'_>) {
-        let depth = self.frames.borrow().len() + 1;
+        let depth = self.stack.depth() + 1;
         if let (Some(ops), Some(open)) =
-            (DynamicOps::for_type(result.type_id()), self.telling.open.borrow_mut().last_mut())
+            (DynamicOps::for_type(result.type_id()), self.listeners.users.open.borrow_mut().last_mut())
         {
             if open.node == node && open.depth == depth {
                 let _ = ops.each_tensor(result.reborrow(), &mut |_, tensor| {
@@ -425,9 +433,9 @@ impl RunState<'_> {
     /// All calls with so many frames, or more, are over.
     pub(super) fn tell_leave(&self, depth: usize) {
         loop {
-            let over = self.telling.open.borrow_mut().pop_if(|open| open.depth >= depth);
+            let over = self.listeners.users.open.borrow_mut().pop_if(|open| open.depth >= depth);
             let Some(over) = over else { return };
-            let around = self.telling.open.borrow();
+            let around = self.listeners.users.open.borrow();
             let left = self.each_at_depth(&around, over.who, |depth, listener| {
                 listener.leave(&listen::Call { depth, ..self.told(&over) }, over.result.as_ref());
                 Ok(())
@@ -453,7 +461,7 @@ impl RunState<'_> {
         let step = self.step();
         let at = At { point, call: visit, step: step.as_ref() };
         let mut new: Option<Tensor> = None;
-        self.audience.each(described.heard.values, |listener| {
+        self.listeners.users.audience.each(described.heard.values, |listener| {
             let now = new.as_ref().unwrap_or(value);
             let Some(given) = listener.value(&at, now)?.filter(|given| given.id() != now.id()) else {
                 return Ok(());
@@ -469,7 +477,7 @@ impl RunState<'_> {
         let new = new.map(|new| self.lent(new)).transpose()?;
         let now = new.as_ref().unwrap_or(value);
         // A value that depends on nothing whose gradient is wanted has none.
-        let has_gradient = self.differentiates() && now.track_op() && now.dtype().is_float();
+        let has_gradient = self.gradient().is_some() && now.track_op() && now.dtype().is_float();
         if described.heard.gradients == 0 || !has_gradient {
             return Ok(new);
         }
@@ -501,7 +509,7 @@ impl RunState<'_> {
             if !std::mem::replace(&mut first, false) {
                 return Ok(());
             }
-            self.audience.each(who, |listener| {
+            self.listeners.users.audience.each(who, |listener| {
                 let Some(new) = listener.operation(&told, tensor)? else { return Ok(()) };
                 let what = format!("`{}` at {}:{}", site.name, site.file, site.line);
                 let new = fit("what the listener returned", &what, &new, &Like::of(tensor), Broadcast::No)?;
@@ -513,18 +521,18 @@ impl RunState<'_> {
 
     /// The run is over. `failed` is the error that the closure returned.
     pub fn tell_end(&self, failed: Option<&Error>) {
-        if self.audience.is_empty() {
+        if self.listeners.users.audience.is_empty() {
             return;
         }
         self.tell_leave(0);
-        let own = self.error.borrow().clone();
+        let own = self.ended();
         let text = own.as_ref().or(failed).map(Error::to_string);
         let how = match &text {
             _ if self.is_stopped() => End::Stopped,
             Some(text) => End::Failed(text),
             None => End::Returned,
         };
-        if let Err(error) = self.audience.each(u32::MAX, |listener| listener.end(&how)) {
+        if let Err(error) = self.listeners.users.audience.each(u32::MAX, |listener| listener.end(&how)) {
             self.fail(error);
         }
     }

@@ -6,9 +6,9 @@ use candle_core::Tensor;
 
 use super::fire::Replace;
 use super::frame::{address, with_label};
+use super::gradient::Operation;
 use super::member::Member;
-use super::operation::{OpSite, Operation};
-use super::{OpKind, PointKey, RunState, Slot32};
+use super::{OpKind, OpSite, PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{current, values_wanted, Erased, ErasedMut, Kept};
 use crate::tree::{MethodInfo, NodeId};
@@ -140,7 +140,7 @@ impl Uses {
             return;
         }
         current(|state| {
-            if let Some(Use::Operation(operation)) = state.uses.borrow().get(self.range().start) {
+            if let Some(Use::Operation(operation)) = state.stack.uses.borrow().get(self.range().start) {
                 f(operation);
             }
         });
@@ -164,8 +164,12 @@ impl Uses {
             }
             let range = self.range();
             for at in range.clone() {
-                let found =
-                    state.uses.borrow_mut().get_mut(at).map(|found| std::mem::replace(found, Use::Done));
+                let found = state
+                    .stack
+                    .uses
+                    .borrow_mut()
+                    .get_mut(at)
+                    .map(|found| std::mem::replace(found, Use::Done));
                 match found {
                     Some(Use::Parameter(node, before)) => state.used(node, before, result.reborrow()),
                     Some(Use::Operation(operation)) => state.operated(&operation, result.reborrow()),
@@ -173,7 +177,7 @@ impl Uses {
                     Some(Use::Computed | Use::Done) | None => {}
                 }
             }
-            state.uses.borrow_mut().truncate(range.start);
+            state.stack.uses.borrow_mut().truncate(range.start);
         });
     }
 }
@@ -242,7 +246,7 @@ impl RunState<'_> {
 
     /// Does anybody want to know of operations as such?
     fn watches_operations(&self) -> bool {
-        self.differentiates() || self.hears_operations() != 0
+        self.gradient().is_some() || self.hears_operations() != 0
     }
 
     #[inline(never)]
@@ -250,7 +254,7 @@ impl RunState<'_> {
         let operation = self.watches_operations().then(|| Box::new(self.operation(site, operands)));
         let parameter = |(_, hint, operand): &(u8, &'static str, Erased<'_>)| {
             let node = self.tree.parameter_of(operand.tensor()?.id(), || self.caller(), hint)?;
-            Some((node, self.visits_so_far(node)))
+            Some((node, self.counts.so_far(node)))
         };
         let mut parameters = operands.iter().filter_map(parameter);
         let fills = site.fills_a_cache();
@@ -273,7 +277,7 @@ impl RunState<'_> {
         computed: usize,
         fills: bool,
     ) -> Uses {
-        let mut uses = self.uses.borrow_mut();
+        let mut uses = self.stack.uses.borrow_mut();
         let from = uses.len();
         uses.extend(operation.map(Use::Operation));
         uses.extend(parameters.map(|(node, before)| Use::Parameter(node, before)));
@@ -286,8 +290,8 @@ impl RunState<'_> {
     fn computed(&self, of: Uses, value: Erased<'_>) {
         let Some(tensor) = value.tensor() else { return };
         let Some(node) = self.tree.parameter_of(tensor.id(), || self.caller(), "") else { return };
-        let before = self.visits_so_far(node);
-        let mut uses = self.uses.borrow_mut();
+        let before = self.counts.so_far(node);
+        let mut uses = self.stack.uses.borrow_mut();
         let Some(own) = uses.get_mut(of.range()) else { return };
         // `self.w.to_dtype(d)?` was seen before, as `self.w`.
         if own.iter().any(|seen| matches!(seen, Use::Parameter(other, _) if *other == node)) {
@@ -300,7 +304,7 @@ impl RunState<'_> {
 
     fn used(&self, node: NodeId, before: u32, mut result: ErasedMut<'_>) {
         // Where the parameter was handed to an annotated method, the use inside it has fired.
-        if self.visits_so_far(node) != before {
+        if self.counts.so_far(node) != before {
             return;
         }
         // A clone, or a `contiguous` that had nothing to do, is the parameter itself.
@@ -332,7 +336,7 @@ impl RunState<'_> {
 
     fn bound(&self, method: &'static MethodInfo, number: u32, mut value: ErasedMut<'_>) -> Result<()> {
         self.bound_if_wanted(method, number, value.reborrow())?;
-        if self.differentiates() {
+        if self.gradient().is_some() {
             if let Some(tensor) = value.shared().tensor() {
                 self.note_binding(method, number, tensor);
             }
@@ -342,7 +346,7 @@ impl RunState<'_> {
 
     fn bound_if_wanted(&self, method: &'static MethodInfo, number: u32, value: ErasedMut<'_>) -> Result<()> {
         let node = {
-            let frames = self.frames.borrow();
+            let frames = self.stack.frames.borrow();
             // A binding of a method that is not on top belongs to a closure that outlived it.
             let top = frames.last().filter(|top| std::ptr::eq(top.method, method) && top.wants_values);
             let Some(node) = top.and_then(|top| top.node) else { return Ok(()) };

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use candle_core::{DType, Device, Tensor};
 
-use super::together::{CallHookFn, When};
+use super::call_hooks::{CallHookFn, When};
 use super::{BackwardCall, HookCtx};
 use crate::error::Result;
 use crate::pattern::Pattern;

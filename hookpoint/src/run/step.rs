@@ -51,16 +51,16 @@ pub fn with_step<T>(step: Step, f: impl FnOnce() -> T) -> T {
     impl Drop for Restore {
         fn drop(&mut self) {
             let before = self.0.take();
-            current(|state| state.step.replace(before));
+            current(|state| state.act.step.replace(before));
         }
     }
-    let _restore = Restore(current(|state| state.step.replace(Some(step))).flatten());
+    let _restore = Restore(current(|state| state.act.step.replace(Some(step))).flatten());
     f()
 }
 
 impl RunState<'_> {
     pub(super) fn step(&self) -> Option<Step> {
-        self.step.borrow().clone()
+        self.act.step.borrow().clone()
     }
 }
 

@@ -47,10 +47,10 @@ fn is_wanted(name: &str) -> bool {
 
 impl RunState<'_> {
     fn wants(&self, name: &str) -> bool {
-        if self.scans() {
+        if self.listeners.hears_every_point() {
             return true;
         }
-        let frames = self.frames.borrow();
+        let frames = self.stack.frames.borrow();
         let Some(top) = frames.last().filter(|top| top.wants_values) else { return false };
         let Some(node) = top.node else { return false };
         let name = top.method.value_name(name);

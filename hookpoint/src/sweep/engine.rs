@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
 use crate::plan::{Keeps, Taped, Way};
 use crate::recording::{reached, Recording};
-use crate::run::{HookCtx, Mode};
+use crate::run::{HookCtx, Listens};
 use crate::tree::Kind;
 
 /// How a new value is put in, so that one cell by itself is what a plan would do.
@@ -53,7 +53,7 @@ pub(super) struct Engine<'e, X, V> {
     /// When the last of the measured points is reached.
     measured: u32,
     /// How far runs with nothing changed go.
-    until: Mode,
+    until: Listens,
     room: Room,
 }
 
@@ -83,9 +83,9 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
     ) -> Result<Self> {
         let mut room = Room::new(settings.budget, settings.most_cells);
         let tree = held.tree();
-        let noting = |mode, keeps| Way { mode, notes: Some(keeps) };
+        let noting = |listens, keeps| Way { listens, notes: Some(keeps) };
         let times =
-            held.run(Vec::new(), noting(Mode::Scan, Keeps::Shapes), None, input)?.log.unwrap_or_default();
+            held.run(Vec::new(), noting(Listens::SCAN, Keeps::Shapes), None, input)?.log.unwrap_or_default();
         let visits = |point: &Pattern| -> Vec<u32> {
             let reached = reached(&tree, &times.points, point);
             reached.into_iter().flat_map(|point| point.visits).map(|(time, _)| time).collect()
@@ -98,11 +98,11 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
         // Where nothing is changed behind the last measured point, no run need go on from there.
         let ends_early =
             !goal.points.is_empty() && points.iter().flat_map(visits).all(|time| time <= measured);
-        let until = if ends_early { Mode::UntilCollected } else { Mode::Whole };
+        let until = if ends_early { Listens::UNTIL_COLLECTED } else { Listens::NOBODY };
         let asks = || caches(&[], &goal.points);
         let mut first = held.run(asks(), noting(until, Keeps::Values), None, input)?;
         let mut recording = Recording::new(tree.clone(), times, first.log.take().unwrap_or_default());
-        let plain = Way { mode: until, notes: None };
+        let plain = Way { listens: until, notes: None };
         let again = room.measure(1, || held.run(caches(points, &goal.points), plain, None, input))?;
         let both = values(&goal.points, &first, 0, 1)?.into_iter().zip(values(&goal.points, &again, 0, 1)?);
         for (first, again) in both {
@@ -148,7 +148,7 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
 
     /// What is wanted of another input, and what is at the points there.
     pub fn other(&mut self, input: &X, points: &[Pattern]) -> Result<(V, ActivationCache)> {
-        let way = Way { mode: self.until, notes: None };
+        let way = Way { listens: self.until, notes: None };
         let ran = self.held.run(caches(points, &self.goal.points), way, None, input)?;
         Ok(((self.goal.read)(values(&self.goal.points, &ran, 0, 1)?)?, ran.cache))
     }
@@ -308,12 +308,12 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
             }
         }
         asks.extend(caches(&[], &self.goal.points));
-        let mode = if self.goal.points.is_empty() { Mode::Whole } else { Mode::UntilCollected };
+        let listens = if self.goal.points.is_empty() { Listens::NOBODY } else { Listens::UNTIL_COLLECTED };
         let replay = replay.then_some((&self.recording, copies));
         let (held, goal, input) = (&mut *self.held, &self.goal, self.input);
         self.room.measure(copies, || {
             let repeated = if copies == 1 { None } else { Some(input.repeat(copies)?) };
-            let way = Way { mode, notes: None };
+            let way = Way { listens, notes: None };
             let ran = held.run(asks, way, replay, repeated.as_ref().unwrap_or(input))?;
             let found = (0..copies).map(|copy| (goal.read)(values(&goal.points, &ran, copy, copies)?));
             Ok((found.collect::<Result<_>>()?, ran.replayed))

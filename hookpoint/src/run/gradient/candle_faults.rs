@@ -16,7 +16,7 @@ use crate::error::{ErrorKind, Result};
 const TRIED: usize = 64;
 
 /// Is there an operation in the graph whose gradient is wrong?
-pub(super) fn check(loss: &Tensor) -> Result<()> {
+pub(in crate::run) fn check(loss: &Tensor) -> Result<()> {
     let nodes = loss.sorted_nodes();
     let mut shapes: Vec<&[usize]> = nodes.iter().map(|node| node.dims()).collect();
     shapes.sort_unstable();

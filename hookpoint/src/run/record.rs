@@ -12,8 +12,8 @@ use std::cell::RefCell;
 
 use candle_core::Tensor;
 
+use super::call_hooks::look;
 use super::fire::Replace;
-use super::together::look;
 use super::{PointKey, RunState};
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
@@ -195,7 +195,7 @@ impl RunState<'_> {
     #[inline(never)]
     pub(super) fn tape_enter(&self, node: Option<NodeId>, is_call: bool, depth: usize) {
         let call = node.filter(|_| is_call).map(|node| self.module_number(node));
-        match &self.tape {
+        match &self.listeners.tape {
             Tape::Off => {}
             Tape::Noting(log) => {
                 if let Some(module) = call {
@@ -214,9 +214,9 @@ impl RunState<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn tape_answer(&self, depth: usize) -> Result<Option<(NodeId, Tensor)>> {
-        let Tape::Replaying(replaying) = &self.tape else { return Ok(None) };
+        let Tape::Replaying(replaying) = &self.listeners.tape else { return Ok(None) };
         let last = replaying.entered.borrow_mut().pop_if(|(entered, ..)| *entered == depth);
-        let node = self.frames.borrow().get(depth - 1).and_then(|frame| frame.node);
+        let node = self.stack.frames.borrow().get(depth - 1).and_then(|frame| frame.node);
         let (Some((_, answer, inputs)), Some(node)) = (last, node) else { return Ok(None) };
         self.check_inputs(replaying, answer, node, inputs)?;
         replaying.replayed.borrow_mut().push(node);
@@ -240,7 +240,7 @@ impl RunState<'_> {
 
     /// Does it matter what the method with so many frames is called with?
     pub(super) fn tape_compares(&self, depth: usize) -> bool {
-        match &self.tape {
+        match &self.listeners.tape {
             Tape::Off => false,
             Tape::Noting(log) => log.borrow().keeps,
             Tape::Replaying(replaying) => {
@@ -252,7 +252,7 @@ impl RunState<'_> {
 
     /// Notes an argument of the method with so many frames.
     fn note_input(&self, depth: usize, note: impl FnOnce(&mut Fingerprint)) {
-        match &self.tape {
+        match &self.listeners.tape {
             Tape::Off => {}
             Tape::Noting(log) => {
                 let log = &mut *log.borrow_mut();
@@ -291,8 +291,8 @@ impl RunState<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn tape_result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) {
-        let Tape::Noting(log) = &self.tape else { return };
-        let call = match self.frames.borrow().get(depth - 1) {
+        let Tape::Noting(log) = &self.listeners.tape else { return };
+        let call = match self.stack.frames.borrow().get(depth - 1) {
             Some(frame) if frame.is_call => frame.node,
             _ => None,
         };
@@ -311,7 +311,7 @@ impl RunState<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn tape_leave(&self, depth: usize) {
-        match &self.tape {
+        match &self.listeners.tape {
             Tape::Off => {}
             Tape::Noting(log) => log.borrow_mut().close(depth),
             Tape::Replaying(replaying) => {
@@ -328,10 +328,10 @@ impl RunState<'_> {
             given.iter().for_each(|value| note_tensors(*value, &mut inputs));
             inputs
         };
-        match &self.tape {
+        match &self.listeners.tape {
             Tape::Off => Ok(None),
             Tape::Noting(log) => {
-                let depth = self.frames.borrow().len();
+                let depth = self.stack.depth();
                 let log = &mut *log.borrow_mut();
                 log.begin(module, depth);
                 if let Some(call) = log.calls.last_mut().filter(|_| log.keeps) {
@@ -355,8 +355,8 @@ impl RunState<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn tape_leaf_result(&self, node: NodeId, value: Option<&Tensor>) {
-        let Tape::Noting(log) = &self.tape else { return };
-        let depth = self.frames.borrow().len();
+        let Tape::Noting(log) = &self.listeners.tape else { return };
+        let depth = self.stack.depth();
         // What cannot be copied is not kept, and the call is made again.
         let value = value.and_then(|value| self.photograph(value).ok());
         log.borrow_mut().end(depth, self.module_number(node), value.as_ref());
@@ -380,13 +380,13 @@ impl RunState<'_> {
 
     /// A point is reached, in a scan.
     pub(super) fn tape_point(&self, key: PointKey, names: &dyn Fn() -> Vec<String>, dims: &[usize]) {
-        if let Tape::Noting(log) = &self.tape {
+        if let Tape::Noting(log) = &self.listeners.tape {
             log.borrow_mut().point(key, names, dims.to_vec());
         }
     }
 
     pub(super) fn tape_effect(&self) {
-        if let Tape::Noting(log) = &self.tape {
+        if let Tape::Noting(log) = &self.listeners.tape {
             log.borrow_mut().effect();
         }
     }
@@ -461,5 +461,20 @@ impl Tape<'_> {
     /// Takes note of all calls.
     pub fn noting(keeps: Keeps) -> Self {
         Tape::Noting(Log::new(keeps).into())
+    }
+
+    /// Does it note calls, or answer them?
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !matches!(self, Tape::Off)
+    }
+
+    /// The calls that were noted, and the modules that were answered.
+    pub fn finish(self) -> (Option<Log>, Vec<NodeId>) {
+        match self {
+            Tape::Off => (None, Vec::new()),
+            Tape::Noting(noted) => (Some(noted.into_inner()), Vec::new()),
+            Tape::Replaying(replaying) => (None, replaying.replayed.into_inner()),
+        }
     }
 }

@@ -20,7 +20,7 @@ use super::{HookCtx, PointKey, RunState, Slot32};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
 use crate::raw::{paused, Erased};
-use crate::tree::{Kind, NodeId, Seen, Tree};
+use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, EachTensor};
 
 /// A hook of whole calls, as it is kept.
@@ -188,11 +188,10 @@ impl RunState<'_> {
         }
         let mut arrived = Vec::with_capacity(parts.len());
         // How often the module was called before this call.
-        let calls_so_far = self.visits_so_far(node) as usize;
+        let calls_so_far = self.counts.so_far(node) as usize;
         for part in parts.iter() {
             let tensor = &part.tensor;
-            let seen = |calls| Seen { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), calls };
-            arrived.push(self.arrive(part.key, &|| part.names.clone(), seen));
+            arrived.push(self.arrive(part.key, &|| part.names.clone(), Some(tensor)));
         }
         for id in &self.dispatch.at(node).requests {
             let Some(request) = self.requests.get(*id as usize) else { continue };

@@ -10,12 +10,12 @@
 use candle_core::backend::{BackendDevice, BackendStorage};
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, Layout, MetalStorage, Shape, Tensor};
 
-use super::replacement::{laid_out, memory_order};
 use crate::error::Result;
 use crate::raw::current_pass;
+use crate::run::replacement::{laid_out, memory_order};
 
 /// Which tap of which run. Outside of the backward pass of its own run a tap does nothing.
-pub(super) struct Tap {
+pub(in crate::run) struct Tap {
     run: u64,
     number: usize,
     /// For a value that is not contiguous: the order of its dimensions in memory, and the way back.

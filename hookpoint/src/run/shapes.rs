@@ -8,6 +8,8 @@
 //! Nor is a module skipped that may change something besides its result, since the change would be missing
 //! afterwards: see `effects`, whose rule replay follows, too.
 
+use std::cell::RefCell;
+
 use candle_core::{DType, Tensor};
 
 use super::dispatch::Wants;
@@ -85,6 +87,23 @@ pub(crate) enum Known {
 /// What earlier runs have shown, by the number of the module.
 pub(crate) type Learned = std::sync::Mutex<Vec<Option<Known>>>;
 
+/// Remembers what modules give for which inputs.
+pub(super) struct ShapeMemo<'p> {
+    pub learned: &'p Learned,
+    /// Does this run note it of every module? Later runs of a plan would say the same.
+    pub is_curious: bool,
+    pub lessons: RefCell<Vec<PendingLesson>>,
+    /// The modules that did not run.
+    pub skipped: RefCell<Vec<NodeId>>,
+}
+
+impl<'p> ShapeMemo<'p> {
+    pub fn new(learned: &'p Learned, is_curious: bool) -> Self {
+        let (lessons, skipped) = Default::default();
+        Self { learned, is_curious, lessons, skipped }
+    }
+}
+
 impl RunState<'_> {
     /// The output of a module that need not run. `facts` says what its output would be like, where that is
     /// certain; `input` is its first input.
@@ -95,7 +114,7 @@ impl RunState<'_> {
         facts: impl FnOnce() -> Option<Outline>,
     ) -> Result<Option<Tensor>> {
         let wants = self.dispatch.at(node);
-        if !wants.may_skip || self.scans() {
+        if !wants.may_skip || self.listeners.hears_every_point() {
             return Ok(None);
         }
         let Some(patch) = self.whole_patch(node) else { return Ok(None) };
@@ -114,7 +133,7 @@ impl RunState<'_> {
                 Some(Known::Changes) | None => return Ok(None),
             },
         };
-        self.skipped.borrow_mut().push(node);
+        self.listeners.shapes.skipped.borrow_mut().push(node);
         let names = || vec!["out".to_string()];
         let fired = self.fire(PointKey::output(node), &names, &value, Replace::Yes)?;
         self.settle(node);
@@ -123,7 +142,7 @@ impl RunState<'_> {
 
     /// The last patch of the whole output that is meant for this call.
     fn whole_patch(&self, node: NodeId) -> Option<&Tensor> {
-        let call = self.visits_so_far(node) as usize;
+        let call = self.counts.so_far(node) as usize;
         let requests = self.dispatch.at(node).requests.iter().rev();
         requests.filter_map(|id| self.requests.get(*id as usize)).find_map(|request| {
             let pattern = &request.pattern;
@@ -137,7 +156,7 @@ impl RunState<'_> {
 
     fn lesson(&self, node: NodeId, input: &Tensor) -> Option<Known> {
         let number = self.tree.node(node)?.number as usize;
-        let learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let learned = self.listeners.shapes.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match learned.get(number)?.as_ref()? {
             Known::Gave(lesson) if Some(lesson.input) != Dims::of(input) => None,
             known => Some(known.clone()),
@@ -147,14 +166,14 @@ impl RunState<'_> {
     /// Does a call of this module with one more input teach anything?
     #[inline]
     pub(super) fn is_lesson(&self, wants: &Wants) -> bool {
-        wants.output && (self.teaches || wants.may_skip)
+        wants.output && (self.listeners.shapes.is_curious || wants.may_skip)
     }
 
     /// Notes what a module is called with; gives the number of the lesson that this may become.
     #[cold]
     pub(super) fn begin_lesson(&self, node: NodeId, input: &Tensor, effects: u32) -> Option<u32> {
         let input = Dims::of(input)?;
-        let mut lessons = self.lessons.borrow_mut();
+        let mut lessons = self.listeners.shapes.lessons.borrow_mut();
         lessons.push(PendingLesson { node, input, effects, gave: None, changes: false });
         Some(lessons.len() as u32 - 1)
     }
@@ -171,16 +190,16 @@ impl RunState<'_> {
     fn note_output(&self, lesson: u32, output: &Tensor) {
         let Some(dims) = Dims::of(output) else { return };
         let stride = (!output.is_contiguous()).then(|| output.stride().into());
-        if let Some(lesson) = self.lessons.borrow_mut().get_mut(lesson as usize) {
+        if let Some(lesson) = self.listeners.shapes.lessons.borrow_mut().get_mut(lesson as usize) {
             let input = lesson.input;
             lesson.gave = Some(Lesson { input, output: dims, dtype: output.dtype(), stride });
-            lesson.changes = self.effects.get() != lesson.effects;
+            lesson.changes = self.effects.count.get() != lesson.effects;
         }
     }
 
     /// Keeps what this run has shown for later ones. `failed` says whether the model did.
     pub fn keep_lessons(&self, failed: bool) {
-        let mut lessons = self.lessons.take();
+        let mut lessons = self.listeners.shapes.lessons.take();
         let gave = |lesson: &mut PendingLesson| match lesson.changes {
             true => Some((lesson.node, Known::Changes)),
             false => Some((lesson.node, Known::Gave(lesson.gave.take()?))),
@@ -192,7 +211,8 @@ impl RunState<'_> {
         if known.peek().is_none() {
             return;
         }
-        let mut learned = self.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut learned =
+            self.listeners.shapes.learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         for (node, known) in known {
             let Some(number) = self.tree.node(node).map(|node| node.number as usize) else { continue };
             if learned.len() <= number {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use candle_core::{Tensor, TensorId};
 
-use super::fire::{hook_failed, At};
-use super::gradient::{Call, Gradients, TappedPoint, Tapping, Wish};
-use super::own::shows_a_part;
-use super::request::{Action, BackwardHookFn, CacheOptions, Request};
-use super::{Audience, HookCtx, PointKey};
+use super::taps::{Call, TappedPoint, Tapping, Taps, Wish};
 use crate::cache::{ActivationCache, NamedCall};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Index;
 use crate::raw::{paused, with_pass};
+use crate::run::fire::{hook_failed, At};
+use crate::run::keep::shows_a_part;
+use crate::run::request::{Action, BackwardHookFn, CacheOptions, Request};
+use crate::run::{Audience, HookCtx, PointKey};
 use crate::tree::{FastMap, NodeId};
 
 /// The backward pass of one run.
@@ -22,7 +22,7 @@ pub(crate) struct BackwardPass<'p> {
     audience: &'p Audience<'p>,
     /// How many of them are of hooks that stay on the model: the first ones.
     registered: usize,
-    gradients: Gradients,
+    gradients: Taps,
     /// Which taps a gradient has come to.
     arrived: Vec<Cell<bool>>,
     captures: RefCell<Vec<(usize, NamedCall)>>,
@@ -51,7 +51,7 @@ impl<'p> BackwardPass<'p> {
     pub fn new(
         requests: &'p [Request<'p>],
         registered: usize,
-        gradients: Gradients,
+        gradients: Taps,
         audience: &'p Audience<'p>,
     ) -> Self {
         let arrived = gradients.taps.borrow().iter().map(|_| Cell::new(false)).collect();
@@ -70,7 +70,7 @@ impl<'p> BackwardPass<'p> {
     pub fn run(self, loss: &Tensor, allows: Allows) -> Result<Found> {
         self.check(loss)?;
         if !allows.barriers {
-            super::wrong::check(loss)?;
+            super::candle_faults::check(loss)?;
         }
         let mut store = with_pass(&self, || loss.backward()).map_err(no_backward)?;
         let unseen = self.see_incomplete_calls()?;
@@ -282,7 +282,7 @@ impl<'p> BackwardPass<'p> {
     }
 }
 
-impl Gradients {
+impl Taps {
     /// A request that met only values of which there is no gradient.
     pub(crate) fn check_floats(&self, registered: usize, fired: &[usize]) -> Result<()> {
         let not_floats = self.not_floats.borrow();
@@ -315,7 +315,7 @@ fn no_backward(error: candle_core::Error) -> Error {
 /// the order of the inputs and outputs.
 ///
 /// ```
-#[doc = include_str!("../two_layers.txt")]
+#[doc = include_str!("../../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// let plan = model.plan().hook_backward("down", |ctx, call| {
 ///     assert_eq!((ctx.path(), ctx.call()), ("down", 0));

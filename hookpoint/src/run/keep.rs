@@ -16,7 +16,7 @@ impl RunState<'_> {
             is_window(&storage, layout) || self.may_be_written(&storage)
         };
         if tensor.track_op() {
-            self.tracked.set(true);
+            self.effects.tracked.set(true);
         }
         Ok(if copies { tensor.force_contiguous()? } else { tensor.clone() })
     }
@@ -24,7 +24,7 @@ impl RunState<'_> {
     /// Copies what a cache has kept of variables, and of views of them: an optimizer sets them later. Which
     /// values those are, only the graph tells; it is looked at once, at the end of a run that kept any.
     pub(super) fn part_from_variables(&self, kept: &mut Captures) -> Result<()> {
-        if !self.tracked.get() {
+        if !self.effects.tracked.get() {
             return Ok(());
         }
         let (mut met, mut variables) = (FastSet::default(), FastSet::default());

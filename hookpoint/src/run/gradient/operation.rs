@@ -13,9 +13,10 @@ use candle_nn::attention::AttnMask;
 use hookpoint_grad::cached;
 use hookpoint_grad::rule::{self, in_double, rule, Given, OpKind, Operand};
 
-use super::RunState;
+use super::Gradient;
 use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
+use crate::run::RunState;
 use crate::tree::NodeId;
 use crate::value::DynamicOps;
 
@@ -34,18 +35,18 @@ pub struct OpSite {
 
 impl OpSite {
     /// Does it write into the tensor that it is called on?
-    pub(super) fn writes_in_place(&self) -> bool {
+    pub(in crate::run) fn writes_in_place(&self) -> bool {
         self.kind == OpKind::Method && IN_PLACE.contains(&self.name)
     }
 
     /// May it put something into a cache of keys and values, and give out all that is in it?
-    pub(super) fn fills_a_cache(&self) -> bool {
+    pub(in crate::run) fn fills_a_cache(&self) -> bool {
         self.kind == OpKind::Method && self.name == "append"
     }
 }
 
 /// An operation that is about to be done.
-pub(super) struct Operation {
+pub(in crate::run) struct Operation {
     site: &'static OpSite,
     given: RefCell<Given>,
     /// Are there operands that could not be looked at?
@@ -60,7 +61,11 @@ pub(super) struct Operation {
 impl Operation {
     pub fn operand(&self, number: u8, value: Erased<'_>) {
         self.given.borrow_mut().put(number, read(value));
-        crate::raw::current(|state| self.begun.set(state.begun.get()));
+        crate::raw::current(|state| {
+            if let Some(gradient) = state.gradient() {
+                self.begun.set(gradient.begun.get());
+            }
+        });
     }
 
     pub fn function(&self, function: TypeId) {
@@ -87,7 +92,7 @@ impl Operation {
 
 /// What a cache of keys and values has given in this run.
 #[derive(Clone)]
-pub(super) struct Filled {
+pub(in crate::run) struct Filled {
     /// Whose code has asked it, and where.
     at: (Option<NodeId>, u32),
     keys: Tensor,
@@ -132,7 +137,7 @@ fn read(value: Erased<'_>) -> Operand {
 
 fn each_tensor_of(value: Erased<'_>, f: &mut dyn FnMut(&Tensor)) {
     // What cannot be looked at holds nothing that was seen.
-    let _ = super::together::look(&value, &mut |_, _, tensor| f(tensor));
+    let _ = crate::run::call_hooks::look(&value, &mut |_, _, tensor| f(tensor));
 }
 
 /// Does this hold tensors that nobody can look at? They are looked at in a copy, and not all types can be
@@ -164,19 +169,14 @@ const IN_PLACE: [&str; 8] = [
 ];
 
 impl RunState<'_> {
-    /// Notes that instrumented code was begun.
-    pub(super) fn begin(&self) {
-        if self.differentiates() {
-            self.begun.set(self.begun.get() + 1);
-        }
-    }
-
-    pub(super) fn operation(
+    pub(in crate::run) fn operation(
         &self,
         site: &'static OpSite,
         operands: &[(u8, &'static str, Erased<'_>)],
     ) -> Operation {
-        self.begin();
+        if let Some(gradient) = self.gradient() {
+            gradient.begin();
+        }
         let (mut given, mut hidden) = (Given::default(), false);
         for (number, _, operand) in operands {
             match read(*operand) {
@@ -194,27 +194,35 @@ impl RunState<'_> {
             site,
             given: RefCell::new(given),
             hidden,
-            begun: Cell::new(self.begun.get()),
+            begun: Cell::new(self.gradient().map_or(0, |gradient| gradient.begun.get())),
             function: Cell::new(None),
             started: (self.hears_operations() != 0).then(Instant::now),
         }
     }
 
     /// An operation is done.
-    pub(super) fn operated(&self, operation: &Operation, mut result: ErasedMut<'_>) {
-        let gradient = match self.differentiates() {
-            true => self.differentiated(operation, result.reborrow()),
-            false => Ok(()),
+    pub(in crate::run) fn operated(&self, operation: &Operation, mut result: ErasedMut<'_>) {
+        let differentiated = match self.gradient() {
+            Some(gradient) => gradient.differentiated(self.caller(), operation, result.reborrow()),
+            None => Ok(()),
         };
-        if let Err(error) = gradient.and_then(|()| self.tell_operation(operation, result.reborrow())) {
+        if let Err(error) = differentiated.and_then(|()| self.tell_operation(operation, result.reborrow())) {
             self.fail(error);
         }
         if let Some(ops) = DynamicOps::for_type(result.type_id()) {
             self.hand_on(ops, result);
         }
     }
+}
 
-    fn differentiated(&self, operation: &Operation, mut result: ErasedMut<'_>) -> Result<()> {
+impl Gradient {
+    /// Gives the result of an operation the right gradient, or sees to it that its lack is noticed.
+    fn differentiated(
+        &self,
+        caller: Option<NodeId>,
+        operation: &Operation,
+        mut result: ErasedMut<'_>,
+    ) -> Result<()> {
         let given = operation.given.borrow();
         let name = operation.site.name;
         if let Some(Err(_)) = result.get_mut::<candle_core::Result<Tensor>>() {
@@ -248,7 +256,7 @@ impl RunState<'_> {
                 rule::Found::Nothing => {}
             }
         }
-        if name == "append" && self.appended(operation, &given, result.reborrow())? {
+        if name == "append" && self.appended(caller, operation, &given, result.reborrow())? {
             return Ok(());
         }
         self.check_passes(operation, &given, result)
@@ -267,20 +275,25 @@ impl RunState<'_> {
         self.note_lost(operation.described());
         // Numbers may come back, and nobody can follow them.
         if given.tracked().any(|tensor| self.wants_gradient_of(tensor)) {
-            self.gradients
-                .note_read(format!("{}, which takes numbers out of the graph", operation.described()));
+            self.taps.note_read(format!("{}, which takes numbers out of the graph", operation.described()));
         }
         Ok(())
     }
 
     /// Caches of keys and values copy what they are given, and give back all they have: what was given, and what
     /// the same cache gave before in this run, or what it held before that.
-    fn appended(&self, operation: &Operation, given: &Given, mut result: ErasedMut<'_>) -> Result<bool> {
+    fn appended(
+        &self,
+        caller: Option<NodeId>,
+        operation: &Operation,
+        given: &Given,
+        mut result: ErasedMut<'_>,
+    ) -> Result<bool> {
         let Some(Ok((keys, values))) = result.get_mut::<candle_core::Result<(Tensor, Tensor)>>() else {
             return Ok(false);
         };
         let (Some(key), Some(value)) = (given.tensor(1), given.tensor(2)) else { return Ok(false) };
-        let at = (self.caller(), operation.site.line);
+        let at = (caller, operation.site.line);
         if keys.track_op() || values.track_op() {
             // Not copied: what is longer than a cache is given back as it is, and held all the same.
             let filled = Filled { at, keys: keys.clone(), values: values.clone() };

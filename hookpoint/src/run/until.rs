@@ -4,7 +4,9 @@
 //! `:in*` takes as many inputs as there are. So a goal is reached when its points have fired, or when
 //! nothing more can come of the call that they are part of.
 
-use super::{Mode, PointKey, RunState, Slot32};
+use std::cell::RefCell;
+
+use super::{PointKey, RunState, Slot32};
 use crate::error::ErrorKind;
 use crate::tree::{FastMap, NodeId};
 
@@ -43,9 +45,18 @@ impl Goal {
 /// The goals that are not reached yet.
 pub(crate) type Goals = FastMap<NodeId, Vec<Goal>>;
 
-impl RunState<'_> {
+/// Ends the run when everything is there.
+pub(super) struct Until {
+    goals: RefCell<Goals>,
+}
+
+impl Until {
+    pub fn new(goals: Goals) -> Self {
+        Self { goals: goals.into() }
+    }
+
     /// Notes that a cache has taken a value.
-    pub(super) fn note_goal(&self, request: u32, key: PointKey) {
+    pub fn note(&self, request: u32, key: PointKey) {
         let mut goals = self.goals.borrow_mut();
         for goal in goals.get_mut(&key.node).into_iter().flatten().filter(|goal| goal.request == request) {
             if !goal.fired.contains(&(key.method, key.slot)) {
@@ -54,7 +65,21 @@ impl RunState<'_> {
         }
     }
 
+    /// Takes out the goals that are reached, and says whether this was the last of them.
+    fn reach(&self, node: NodeId, is_reached: impl Fn(&Goal) -> bool) -> bool {
+        let mut goals = self.goals.borrow_mut();
+        let Some(at_node) = goals.get_mut(&node) else { return false };
+        at_node.retain(|goal| !is_reached(goal));
+        if at_node.is_empty() {
+            goals.remove(&node);
+        }
+        goals.is_empty()
+    }
+}
+
+impl RunState<'_> {
     /// After values have been looked at together, such as the parts of one result.
+    #[inline]
     pub(super) fn settle(&self, node: NodeId) {
         self.reach(node, |goal| goal.has_all_points());
     }
@@ -62,6 +87,19 @@ impl RunState<'_> {
     /// After the last argument of a call.
     pub(super) fn inputs_are_there(&self, node: NodeId) {
         self.reach(node, |goal| goal.expects == Expects::Inputs && !goal.fired.is_empty());
+    }
+
+    /// After the last argument of the method with so many frames.
+    pub(super) fn arguments_shown(&self, depth: usize) {
+        if self.listeners.until.is_none() {
+            return;
+        }
+        let frames = self.stack.frames.borrow();
+        let node = frames.get(depth - 1).filter(|frame| frame.is_call).and_then(|frame| frame.node);
+        drop(frames);
+        if let Some(node) = node {
+            self.inputs_are_there(node);
+        }
     }
 
     /// After a method has returned a value.
@@ -76,19 +114,9 @@ impl RunState<'_> {
         });
     }
 
-    /// Takes out the goals that are reached; with the last of them, the run is over.
+    #[inline]
     fn reach(&self, node: NodeId, is_reached: impl Fn(&Goal) -> bool) {
-        if self.mode != Mode::UntilCollected {
-            return;
-        }
-        let mut goals = self.goals.borrow_mut();
-        let Some(at_node) = goals.get_mut(&node) else { return };
-        at_node.retain(|goal| !is_reached(goal));
-        if at_node.is_empty() {
-            goals.remove(&node);
-        }
-        if goals.is_empty() {
-            drop(goals);
+        if self.listeners.until.as_ref().is_some_and(|until| until.reach(node, is_reached)) {
             self.fail(ErrorKind::Stopped.into());
         }
     }

@@ -6,10 +6,10 @@
 use candle_core::Tensor;
 
 use super::argument::Argument;
+use super::call_hooks::{is_input, look, named, Named, Part, When};
 use super::fire::Replace;
 use super::frame::address;
 use super::member::Member;
-use super::together::{is_input, look, named, Named, Part, When};
 use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
 use crate::raw::{Erased, ErasedMut};
@@ -26,7 +26,7 @@ impl RunState<'_> {
     /// Shows all arguments of a call, where somebody wants to see them together.
     pub(super) fn preview(&self, depth: usize, arguments: &[(u32, Erased<'_>)]) -> Result<()> {
         let (node, method) = {
-            let frames = self.frames.borrow();
+            let frames = self.stack.frames.borrow();
             let Some(frame) = frames.get(depth - 1).filter(|frame| frame.is_call) else { return Ok(()) };
             let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).together) else {
                 return Ok(());
@@ -56,14 +56,14 @@ impl RunState<'_> {
             })?;
         }
         let is_lesson = self.is_lesson(self.dispatch.at(node));
-        let effects = self.frames.borrow().get(depth - 1).map_or(0, |frame| frame.effects);
+        let effects = self.stack.frames.borrow().get(depth - 1).map_or(0, |frame| frame.effects);
         let first = parts.first().filter(|_| is_lesson);
         let lesson = first.and_then(|first| self.begin_lesson(node, &first.tensor, effects));
         self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
         self.settle(node);
         let new = places.iter().zip(&parts).filter(|(_, part)| part.is_new);
         let new = new.map(|((number, part), value)| (*number, *part, value.tensor.clone())).collect();
-        if let Some(frame) = self.frames.borrow_mut().get_mut(depth - 1) {
+        if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
             frame.lesson = lesson;
             frame.previewed = Some(Box::new(Previewed { inputs: named(&parts, "in"), new }));
         }
@@ -72,7 +72,7 @@ impl RunState<'_> {
 
     /// What is to take the place of an argument's tensors; `None` where it was not shown before.
     fn decided(&self, depth: usize, number: u32) -> Option<Vec<(u32, Tensor)>> {
-        let frames = self.frames.borrow();
+        let frames = self.stack.frames.borrow();
         let previewed = frames.get(depth - 1)?.previewed.as_ref()?;
         let own = previewed.new.iter().filter(|(of, _, _)| *of == number);
         Some(own.map(|(_, part, tensor)| (*part, tensor.clone())).collect())
@@ -114,7 +114,7 @@ impl RunState<'_> {
     }
 
     pub(super) fn not_replaceable(&self, depth: usize, number: u32, reason: &str) -> crate::Error {
-        let frames = self.frames.borrow();
+        let frames = self.stack.frames.borrow();
         let frame = frames.get(depth - 1);
         let module = frame.and_then(|frame| frame.node).map(|node| self.tree.name(node)).unwrap_or_default();
         let name = frame.and_then(|frame| frame.method.args.get(number as usize)).unwrap_or(&"");

@@ -11,11 +11,12 @@ use std::cell::RefCell;
 
 use candle_core::Tensor;
 
-use super::gradient::Tapping;
-use super::RunState;
+use super::taps::Tapping;
+use super::Gradient;
 use crate::error::Result;
 use crate::pattern::point_name;
 use crate::raw::{Erased, ErasedMut};
+use crate::run::RunState;
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
@@ -38,7 +39,7 @@ impl Lost {
 
 /// What has become of gradients so far in a method that is being executed.
 #[derive(Default)]
-pub(super) struct Trail {
+pub(in crate::run) struct Trail {
     /// Which call of the module it is.
     pub call: usize,
     /// Was it given something tracked?
@@ -55,12 +56,12 @@ impl Trail {
 }
 
 /// The tracked tensors that a call of a foreign module is given.
-pub(super) type TrackedInputs = Vec<Tensor>;
+pub(in crate::run) type TrackedInputs = Vec<Tensor>;
 
 impl RunState<'_> {
     /// Takes note of what a foreign module is given; nothing, where no gradient is wanted.
-    pub(super) fn tracked_inputs(&self, inputs: &[Erased<'_>]) -> TrackedInputs {
-        if !self.differentiates() {
+    pub(in crate::run) fn tracked_inputs(&self, inputs: &[Erased<'_>]) -> TrackedInputs {
+        if self.gradient().is_none() {
             return Vec::new();
         }
         inputs.iter().filter_map(Erased::tensor).filter(|tensor| tensor.track_op()).cloned().collect()
@@ -68,71 +69,47 @@ impl RunState<'_> {
 
     /// What a foreign module gave for tracked inputs: the same, or if the gradient cannot pass the
     /// module, something that notices when one comes.
-    pub(super) fn watch(
+    pub(in crate::run) fn watch(
         &self,
         node: NodeId,
         inputs: &[Tensor],
         ops: &DynamicOps,
         mut result: ErasedMut<'_>,
     ) -> Result<()> {
-        if inputs.is_empty() {
-            return Ok(());
-        }
+        let Some(gradient) = self.gradient().filter(|_| !inputs.is_empty()) else { return Ok(()) };
         let (mut floats, mut tracked) = (false, false);
         ops.each_tensor(result.reborrow(), &mut |_, output| {
             floats |= output.dtype().is_float();
             tracked |= output.track_op();
             Ok(())
         })?;
-        if tracked || !floats || !inputs.iter().any(|input| self.gradients.is_upstream_of(input)) {
+        if tracked || !floats || !inputs.iter().any(|input| gradient.taps.is_upstream_of(input)) {
             return Ok(());
         }
-        self.barrier(&self.shown(node), ops, result)
+        gradient.barrier(&self.shown(node), ops, result)
     }
 
     /// A module by its path and its type.
-    pub(super) fn shown(&self, node: NodeId) -> String {
+    pub(in crate::run) fn shown(&self, node: NodeId) -> String {
         let type_name = self.tree.node(node).map_or("", |node| node.type_name);
         format!("`{}`, a `{}`", self.tree.name(node), short(type_name))
     }
 
-    /// Has it noticed when a gradient comes to the result of an operation that it cannot pass.
-    pub(super) fn barrier(&self, operation: &str, ops: &DynamicOps, result: ErasedMut<'_>) -> Result<()> {
-        self.note_lost(operation.to_string());
-        ops.each_tensor(result, &mut |_, output| {
-            if output.dtype().is_float() {
-                *output = self.gradients.put(Tapping::Barrier(operation.to_string()), output)?.1;
-                self.barred.borrow_mut().push(output.id());
-            }
-            Ok(())
-        })
-    }
-
-    /// A place where a gradient may be lost, to be named if one turns out to be missing.
-    pub(super) fn note_lost(&self, place: String) {
-        self.gradients.lost.note(place);
-    }
-
-    /// Is a gradient wanted of what this was computed from?
-    pub(super) fn wants_gradient_of(&self, tensor: &Tensor) -> bool {
-        tensor.dtype().is_float() && self.gradients.is_upstream_of(tensor)
-    }
-
     /// An argument of the method that is being executed.
-    pub(super) fn note_argument(&self, depth: usize, tensor: &Tensor) {
-        if self.differentiates() && tensor.track_op() {
-            if let Some(frame) = self.frames.borrow_mut().get_mut(depth - 1) {
+    pub(in crate::run) fn note_argument(&self, depth: usize, tensor: &Tensor) {
+        if self.gradient().is_some() && tensor.track_op() {
+            if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
                 frame.trail.tracked_input = true;
             }
         }
     }
 
     /// A value that a method has bound to a name.
-    pub(super) fn note_binding(&self, method: &'static MethodInfo, number: u32, tensor: &Tensor) {
-        if !self.differentiates() || !tensor.dtype().is_float() {
+    pub(in crate::run) fn note_binding(&self, method: &'static MethodInfo, number: u32, tensor: &Tensor) {
+        if self.gradient().is_none() || !tensor.dtype().is_float() {
             return;
         }
-        let mut frames = self.frames.borrow_mut();
+        let mut frames = self.stack.frames.borrow_mut();
         let Some(top) = frames.last_mut().filter(|top| std::ptr::eq(top.method, method)) else { return };
         let trail = &mut top.trail;
         if tensor.track_op() {
@@ -143,13 +120,11 @@ impl RunState<'_> {
     }
 
     /// What a method gives, where none of it is tracked.
-    pub(super) fn note_result(&self, depth: usize, outputs: &[(bool, bool)]) {
+    pub(in crate::run) fn note_result(&self, depth: usize, outputs: &[(bool, bool)]) {
         let untracked =
             outputs.iter().any(|(is_float, _)| *is_float) && !outputs.iter().any(|(_, tracked)| *tracked);
-        if !self.differentiates() || !untracked {
-            return;
-        }
-        let frames = self.frames.borrow();
+        let Some(gradient) = self.gradient().filter(|_| untracked) else { return };
+        let frames = self.stack.frames.borrow();
         let Some(frame) = frames.get(depth - 1) else { return };
         let Some(node) = frame.node.filter(|_| frame.trail.tracked_input || frame.trail.tracked.is_some())
         else {
@@ -168,12 +143,41 @@ impl RunState<'_> {
                 name => format!("`{name}`"),
             }
         );
-        self.gradients.lost.note(match (binding(frame.trail.tracked), binding(frame.trail.untracked)) {
+        gradient.taps.lost.note(match (binding(frame.trail.tracked), binding(frame.trail.untracked)) {
             (Some(tracked), Some(untracked)) => format!("{whole}, between {tracked} and {untracked}"),
             (Some(tracked), None) => format!("{whole}, after {tracked}"),
             (None, Some(untracked)) => format!("{whole}, before {untracked}"),
             (None, None) => whole,
         });
+    }
+}
+
+impl Gradient {
+    /// Has it noticed when a gradient comes to the result of an operation that it cannot pass.
+    pub(in crate::run) fn barrier(
+        &self,
+        operation: &str,
+        ops: &DynamicOps,
+        result: ErasedMut<'_>,
+    ) -> Result<()> {
+        self.note_lost(operation.to_string());
+        ops.each_tensor(result, &mut |_, output| {
+            if output.dtype().is_float() {
+                *output = self.taps.put(Tapping::Barrier(operation.to_string()), output)?.1;
+                self.barred.borrow_mut().push(output.id());
+            }
+            Ok(())
+        })
+    }
+
+    /// A place where a gradient may be lost, to be named if one turns out to be missing.
+    pub(in crate::run) fn note_lost(&self, place: String) {
+        self.taps.lost.note(place);
+    }
+
+    /// Is a gradient wanted of what this was computed from?
+    pub(in crate::run) fn wants_gradient_of(&self, tensor: &Tensor) -> bool {
+        tensor.dtype().is_float() && self.taps.is_upstream_of(tensor)
     }
 }
 

@@ -17,9 +17,10 @@ use candle_nn::{
 };
 use hookpoint_grad::layer::Layer;
 
-use super::{anew, RunState};
+use super::Gradient;
 use crate::error::{ErrorKind, Result};
 use crate::raw::{paused, Erased};
+use crate::run::{anew, RunState};
 use crate::tree::NodeId;
 
 type Forward<'f> = &'f dyn Fn(&Tensor) -> Option<Candle<Tensor>>;
@@ -27,14 +28,15 @@ type Forward<'f> = &'f dyn Fn(&Tensor) -> Option<Candle<Tensor>>;
 impl RunState<'_> {
     /// The output of a foreign module, with the right gradient; none where the call is to be made as it
     /// is written. `is_right` says that the module is one of candle's whose gradient is right.
-    pub(super) fn differentiable(
+    pub(in crate::run) fn differentiable(
         &self,
+        gradient: &Gradient,
         node: NodeId,
         is_right: bool,
         input: &Tensor,
         forward: anew::Forward<'_>,
     ) -> Result<Option<Candle<Tensor>>> {
-        if is_right || !self.wants_gradient_of(input) {
+        if is_right || !gradient.wants_gradient_of(input) {
             return Ok(forward(input));
         }
         // Some calls cannot be made a second time.
@@ -77,7 +79,7 @@ impl RunState<'_> {
 }
 
 /// The module, if it is one of candle's layers.
-pub(super) fn of_candle(module: Erased<'_>) -> Option<Layer<'_>> {
+pub(in crate::run) fn of_candle(module: Erased<'_>) -> Option<Layer<'_>> {
     macro_rules! first {
         ($($name:ident),* $(,)?) => { None$(.or_else(|| module.get::<$name>().map(Layer::$name)))* };
     }

@@ -6,45 +6,46 @@ use std::sync::Arc;
 
 use candle_core::{DType, Tensor, TensorId, Var};
 
-use super::dispatch::is_part;
-use super::lost::Lost;
-use super::points::Asked;
+use super::barriers::Lost;
 use super::tap::Tap;
-use super::{Action, PointKey, RunState, Slot32, Step};
+use super::Gradient;
 use crate::error::Result;
+use crate::run::dispatch::is_part;
+use crate::run::points::Asked;
+use crate::run::{Action, PointKey, RunState, Slot32, Step};
 use crate::tree::{FastMap, Kind, NodeId};
 
 /// The taps of a run, in the order in which they were put in.
 #[derive(Default)]
-pub(crate) struct Gradients {
+pub(crate) struct Taps {
     /// Tells the taps of this run from those of others, whose tensors a model may have kept.
     run: OnceCell<u64>,
     /// One variable of one element for each device.
     roots: RefCell<Vec<Var>>,
-    pub(super) taps: RefCell<Vec<Tapping>>,
+    pub(in crate::run) taps: RefCell<Vec<Tapping>>,
     /// Which tap a point has in a visit of it.
     at: RefCell<FastMap<(PointKey, usize), usize>>,
     /// Where the gradient of something that is not a float was wanted, by request.
-    pub(super) not_floats: RefCell<Vec<(u32, Arc<str>, DType)>>,
-    pub(super) calls: RefCell<Calls>,
+    pub(in crate::run) not_floats: RefCell<Vec<(u32, Arc<str>, DType)>>,
+    pub(in crate::run) calls: RefCell<Calls>,
     /// Where the model has read numbers that a gradient is wanted of.
-    pub(super) reads: RefCell<Vec<String>>,
+    pub(in crate::run) reads: RefCell<Vec<String>>,
     /// How often each module was called, and which call the last one of a foreign module was.
     entered: RefCell<FastMap<NodeId, usize>>,
     leaf: Cell<usize>,
     /// Where the gradient was or may have been lost.
-    pub(super) lost: Lost,
+    pub(in crate::run) lost: Lost,
 }
 
 /// What a tap is there for.
-pub(super) enum Tapping {
+pub(in crate::run) enum Tapping {
     /// A point where the gradient is wanted.
     Point(TappedPoint),
     /// The result of something that gives no gradient, though its input wants one.
     Barrier(String),
 }
 
-pub(super) struct TappedPoint {
+pub(in crate::run) struct TappedPoint {
     pub type_name: &'static str,
     pub key: PointKey,
     pub call: usize,
@@ -58,7 +59,7 @@ pub(super) struct TappedPoint {
 }
 
 /// A request that wants the gradient at a point.
-pub(super) struct Wish {
+pub(in crate::run) struct Wish {
     pub request: u32,
     pub name: Arc<str>,
     pub label: u32,
@@ -68,7 +69,7 @@ pub(super) struct Wish {
 }
 
 /// A request for the gradient at a point, in a call of it.
-pub(super) struct Wanted<'a> {
+pub(in crate::run) struct Wanted<'a> {
     pub asked: &'a Asked,
     pub type_name: &'static str,
     pub key: PointKey,
@@ -78,7 +79,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// What became of a wish for the gradient of a value.
-pub(super) enum Tapped {
+pub(in crate::run) enum Tapped {
     /// The model goes on with this.
     New(Tensor),
     /// Another request has put in the tap.
@@ -88,9 +89,9 @@ pub(super) enum Tapped {
 }
 
 /// The calls whose gradients somebody wants all at once, by request, module and number.
-pub(super) type Calls = FastMap<(u32, NodeId, usize), Call>;
+pub(in crate::run) type Calls = FastMap<(u32, NodeId, usize), Call>;
 
-pub(super) struct Call {
+pub(in crate::run) struct Call {
     pub name: Arc<str>,
     pub kind: Kind,
     pub type_name: &'static str,
@@ -102,7 +103,7 @@ pub(super) struct Call {
 }
 
 /// An input or output of such a call.
-pub(super) struct Part {
+pub(in crate::run) struct Part {
     pub key: PointKey,
     /// What it is called: `in`, `in.1`, `out`.
     pub name: String,
@@ -132,97 +133,96 @@ impl Call {
 
 impl RunState<'_> {
     /// Has the gradient of a value noted when the backward pass comes by.
-    pub(super) fn want_gradient(&self, wanted: &Wanted<'_>, value: &Tensor) -> Result<Tapped> {
+    pub(in crate::run) fn want_gradient(&self, wanted: &Wanted<'_>, value: &Tensor) -> Result<Tapped> {
         // Hooks that stay on a model are there in other runs, too.
-        if !self.differentiates() {
-            return Ok(Tapped::Nothing);
-        }
+        let Some(Gradient { taps, .. }) = self.gradient() else { return Ok(Tapped::Nothing) };
         let Wanted { asked, type_name, key, visit, call } = *wanted;
         let request = self.requests.get(asked.request as usize);
         let whole_call = request.filter(|request| matches!(request.action, Action::HookBackward(_)));
         let Asked { request, label, kind, .. } = *asked;
         let mut wish = Wish { request, name: asked.name.clone(), label, kind, of_call: 0 };
         if let Some(request) = whole_call {
-            wish.of_call = self.module_call(wanted);
+            wish.of_call = self.module_call(taps, wanted);
             if request.pattern.call().is_some_and(|call| call != wish.of_call) {
                 return Ok(Tapped::Nothing);
             }
-            self.note_part(wanted, wish.of_call, value);
+            self.note_part(taps, wanted, wish.of_call, value);
         }
         if !value.dtype().is_float() {
             if whole_call.is_some() {
                 return Ok(Tapped::Already);
             }
-            self.gradients.not_floats.borrow_mut().push((request, wish.name, value.dtype()));
+            taps.not_floats.borrow_mut().push((request, wish.name, value.dtype()));
             return Ok(Tapped::Nothing);
         }
-        let tap = self.gradients.at.borrow().get(&(key, visit)).copied();
+        let tap = taps.at.borrow().get(&(key, visit)).copied();
         if let Some(tap) = tap {
-            self.gradients.add_wish(tap, wish);
+            taps.add_wish(tap, wish);
             return Ok(Tapped::Already);
         }
         let (step, wishes, name, heard) = (self.step(), vec![wish], None, 0);
         let point = TappedPoint { type_name, key, call, step, wishes, name, heard };
-        let (number, tapped) = self.gradients.put(Tapping::Point(point), value)?;
-        self.gradients.at.borrow_mut().insert((key, visit), number);
+        let (number, tapped) = taps.put(Tapping::Point(point), value)?;
+        taps.at.borrow_mut().insert((key, visit), number);
         Ok(Tapped::New(tapped))
     }
 
     /// Has listeners told of the gradient of a value when the backward pass comes by; gives what the model goes on
     /// with, where it is another value.
-    pub(super) fn tap_heard(
+    pub(in crate::run) fn tap_heard(
         &self,
         (name, kind, who): (&str, Kind, u32),
         type_name: &'static str,
         (key, visit): (PointKey, usize),
         value: &Tensor,
     ) -> Result<Option<Tensor>> {
-        let tap = self.gradients.at.borrow().get(&(key, visit)).copied();
+        let Some(Gradient { taps, .. }) = self.gradient() else { return Ok(None) };
+        let tap = taps.at.borrow().get(&(key, visit)).copied();
         if let Some(tap) = tap {
-            self.gradients.hear(tap, who, (name, kind));
+            taps.hear(tap, who, (name, kind));
             return Ok(None);
         }
         let name = Some((name.into(), kind));
         let (call, step, wishes) = (visit, self.step(), Vec::new());
         let point = TappedPoint { type_name, key, call, step, wishes, name, heard: who };
-        let (number, tapped) = self.gradients.put(Tapping::Point(point), value)?;
-        self.gradients.at.borrow_mut().insert((key, visit), number);
+        let (number, tapped) = taps.put(Tapping::Point(point), value)?;
+        taps.at.borrow_mut().insert((key, visit), number);
         Ok(Some(tapped))
     }
 
     /// Which call of its module a value belongs to. That is not how often the value was seen: an input
     /// may be optional.
-    fn module_call(&self, wanted: &Wanted<'_>) -> usize {
+    fn module_call(&self, taps: &Taps, wanted: &Wanted<'_>) -> usize {
         let node = wanted.key.node;
         match self.tree.node(node).map(|node| node.kind) {
             Some(Kind::Module) => {
-                let frames = self.frames.borrow();
+                let frames = self.stack.frames.borrow();
                 let of_node = frames.iter().rev().find(|frame| frame.node == Some(node) && frame.is_call);
                 of_node.map_or(wanted.call, |frame| frame.trail.call)
             }
-            Some(Kind::Leaf) => self.gradients.leaf.get(),
+            Some(Kind::Leaf) => taps.leaf.get(),
             _ => wanted.call,
         }
     }
 
     /// A module is called: which call of it that is.
-    pub(super) fn count_call(&self, node: NodeId) -> usize {
-        if !self.differentiates() {
-            return 0;
-        }
-        let mut entered = self.gradients.entered.borrow_mut();
+    pub(in crate::run) fn count_call(&self, node: NodeId) -> usize {
+        let Some(Gradient { taps, .. }) = self.gradient() else { return 0 };
+        let mut entered = taps.entered.borrow_mut();
         let count = entered.entry(node).or_insert(0);
         *count += 1;
         *count - 1
     }
 
     /// What comes next belongs to this call of a foreign module.
-    pub(super) fn in_leaf_call(&self, number: usize) {
-        self.gradients.leaf.set(number);
+    pub(in crate::run) fn in_leaf_call(&self, number: usize) {
+        if let Some(Gradient { taps, .. }) = self.gradient() {
+            taps.leaf.set(number);
+        }
     }
 
-    fn note_part(&self, wanted: &Wanted<'_>, number: usize, value: &Tensor) {
-        let mut calls = self.gradients.calls.borrow_mut();
+    fn note_part(&self, taps: &Taps, wanted: &Wanted<'_>, number: usize, value: &Tensor) {
+        let mut calls = taps.calls.borrow_mut();
         let order = calls.len();
         let node = wanted.key.node;
         let path = self.tree.name(node);
@@ -247,22 +247,22 @@ impl RunState<'_> {
 }
 
 /// Is this one of the values that a call has: its inputs and outputs?
-pub(super) fn is_of_call(name: &str) -> bool {
+pub(in crate::run) fn is_of_call(name: &str) -> bool {
     is_part("in", name) || is_part("out", name)
 }
 
-impl Gradients {
+impl Taps {
     fn run(&self) -> u64 {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         *self.run.get_or_init(|| RUNS.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub(super) fn is_run(&self, run: u64) -> bool {
+    pub(in crate::run) fn is_run(&self, run: u64) -> bool {
         self.run.get() == Some(&run)
     }
 
     /// Puts in a tap: its number, and what the model goes on with.
-    pub(super) fn put(&self, tapping: Tapping, value: &Tensor) -> Result<(usize, Tensor)> {
+    pub(in crate::run) fn put(&self, tapping: Tapping, value: &Tensor) -> Result<(usize, Tensor)> {
         let number = self.taps.borrow().len();
         let root = self.root(value)?;
         let tapped = Tap::new(self.run(), number).put(value, &root)?;
@@ -293,7 +293,7 @@ impl Gradients {
         Ok(root)
     }
 
-    pub(super) fn note_read(&self, place: String) {
+    pub(in crate::run) fn note_read(&self, place: String) {
         let mut reads = self.reads.borrow_mut();
         if !reads.contains(&place) {
             reads.push(place);
@@ -307,7 +307,7 @@ impl Gradients {
 
     /// Has the value to do with a point whose gradient is wanted? This walks over all that it was computed
     /// from, so it is asked only where something is wrong.
-    pub(super) fn is_upstream_of(&self, value: &Tensor) -> bool {
+    pub(in crate::run) fn is_upstream_of(&self, value: &Tensor) -> bool {
         value.track_op() && value.sorted_nodes().iter().any(|node| self.is_root(node.id()))
     }
 }

@@ -1,0 +1,66 @@
+//! A scan: every point that a run reaches, and every call site of a module.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::call::CallSite;
+use super::points::Described;
+use super::Dispatch;
+use crate::tree::{FastMap, Seen};
+
+/// What a scan has seen so far.
+#[derive(Default)]
+pub(crate) struct Scan {
+    /// At the points, by their numbers, with the order in which they were met.
+    seen: RefCell<FastMap<u32, (usize, Seen)>>,
+    /// The calls of modules that are points.
+    known: RefCell<Vec<SeenCall>>,
+    /// The calls of others.
+    unknown: RefCell<Vec<SeenCall>>,
+}
+
+/// A call of a module that a scan has seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SeenCall {
+    pub method: &'static str,
+    pub file: &'static str,
+    pub line: u32,
+}
+
+impl SeenCall {
+    fn of(site: &'static CallSite) -> Self {
+        let CallSite { method, file, line, .. } = *site;
+        Self { method, file, line }
+    }
+}
+
+impl Scan {
+    /// A point is reached, which was reached so many times before.
+    pub(super) fn point(&self, number: u32, visit: usize, value: &Tensor) {
+        let mut all = self.seen.borrow_mut();
+        let order = all.len();
+        let seen = |calls| Seen { shape: value.dims().to_vec(), dtype: value.dtype(), calls };
+        all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(visit + 1);
+    }
+
+    /// A module that is a point is called here.
+    pub(super) fn known_call(&self, site: &'static CallSite) {
+        self.known.borrow_mut().push(SeenCall::of(site));
+    }
+
+    /// A module that is no point is called here.
+    pub(super) fn unknown_call(&self, site: &'static CallSite) {
+        self.unknown.borrow_mut().push(SeenCall::of(site));
+    }
+
+    /// What was seen at the points, in the order in which they were met, and the calls: known and unknown.
+    pub fn take(self, dispatch: &Dispatch) -> (Vec<(Arc<Described>, Seen)>, Vec<SeenCall>, Vec<SeenCall>) {
+        let mut seen: Vec<_> = self.seen.into_inner().into_iter().collect();
+        seen.sort_by_key(|(_, (order, _))| *order);
+        let described = |(number, (_, seen))| Some((dispatch.described(number)?, seen));
+        let seen = seen.into_iter().filter_map(described).collect();
+        (seen, self.known.into_inner(), self.unknown.into_inner())
+    }
+}
