@@ -228,6 +228,50 @@ pub enum ErrorKind {
         /// Where, and what came before.
         finding: String,
     },
+    /// A cell of a sweep gives one thing beside others and another by itself, so that its number would be wrong.
+    #[error("{} gives {together} {way} and {alone} by itself: {reason}\n  {remedy}", quoted_cell(cell))]
+    CellDiffers {
+        /// The cell; none for the input with nothing changed.
+        cell: Option<String>,
+        /// How it was made when it was not by itself, as in "as the last of 12 cells side by side".
+        way: String,
+        /// The metric there, or where that is the same the number that differs most.
+        together: f64,
+        /// The same of a run of its own, through the whole model.
+        alone: f64,
+        /// What is likely to be the reason.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The model gives different outputs for the same input.
+    #[error(
+        "the model gives different outputs for the same input, {first} and then {again}: no two cells could be \
+         compared\n  turn off what is random, such as dropout, and begin every run with the same state: reset it in \
+         the closure, or have a model that takes `&mut self` put back with `.restoring()`"
+    )]
+    NotRepeatable {
+        /// The number that differs most, in the first run.
+        first: f64,
+        /// The same in the second.
+        again: f64,
+    },
+    /// The model fails with the rows of its input repeated.
+    #[error(
+        "the model cannot be run with two copies of the input side by side: {error}\n  sweep with `.one_by_one()`"
+    )]
+    NoBatch {
+        /// How it fails.
+        error: Box<Error>,
+    },
+    /// The metric of a sweep is NaN or infinite before anything is changed.
+    #[error("the metric is {value} {when}\n  give a metric that is a number there")]
+    MetricNotFinite {
+        /// What the metric gave.
+        value: f64,
+        /// For what.
+        when: String,
+    },
     /// A listener has no interest in any point of the model.
     #[error(
         "the listener {listener} of this plan is interested in nothing in this model\n  \
@@ -379,6 +423,13 @@ fn quoted(name: &str) -> String {
     match name {
         "" => "the root".to_string(),
         name => format!("`{name}`"),
+    }
+}
+
+fn quoted_cell(cell: &Option<String>) -> String {
+    match cell {
+        Some(cell) => quoted(cell),
+        None => "the input with nothing changed".to_string(),
     }
 }
 

@@ -163,20 +163,29 @@ impl Recording {
         Ok(())
     }
 
-    /// Looks at what became of the values in a run with every row of the input twice.
-    pub(crate) fn compare_rows(&mut self, doubled: &Log) {
+    /// Looks at what became of the values in a run with so many copies of the input.
+    pub(crate) fn compare_rows(&mut self, repeated: &Log, copies: usize) {
         let dims: FastMap<(u32, u32), &Vec<usize>> =
-            doubled.calls.iter().map(|call| ((call.module, call.visit), &call.dims)).collect();
+            repeated.calls.iter().map(|call| ((call.module, call.visit), &call.dims)).collect();
         let Some(inner) = Arc::get_mut(&mut self.inner) else { return };
         for call in &mut inner.calls {
             let Some(value) = &call.value else { continue };
-            let (one, two) = (value.dims(), dims.get(&(call.module, call.visit)));
-            call.rows = match two {
-                Some(two) if *two == one => Rows::Same,
-                Some(two) if is_doubled(one, two) => Rows::Batch,
+            let (one, all) = (value.dims(), dims.get(&(call.module, call.visit)));
+            call.rows = match all {
+                Some(all) if *all == one => Rows::Same,
+                Some(all) if is_repeated(one, all, copies) => Rows::Batch,
                 _ => Rows::Other,
             };
         }
+    }
+
+    /// The modules that have given a tensor by this time, by name.
+    pub(crate) fn modules_before(&self, time: u32) -> Vec<String> {
+        let mut met = FastSet::default();
+        let calls = self.inner.calls.iter().filter(|call| call.value.is_some() && call.time.1 <= time);
+        let nodes = calls.filter(|call| met.insert(call.module));
+        let nodes = nodes.filter_map(|call| self.inner.tree.node_of_module(call.module));
+        nodes.map(|node| self.inner.tree.name(node).to_string()).collect()
     }
 
     /// The points that a pattern selects, in the order in which they were first reached.
@@ -388,9 +397,9 @@ fn bytes(tensor: &Tensor) -> usize {
     tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
-fn is_doubled(one: &[usize], two: &[usize]) -> bool {
-    match (one, two) {
-        ([first, rest @ ..], [doubled, others @ ..]) => rest == others && *doubled == 2 * first,
+fn is_repeated(one: &[usize], all: &[usize], copies: usize) -> bool {
+    match (one, all) {
+        ([first, rest @ ..], [rows, others @ ..]) => rest == others && *rows == copies * first,
         _ => false,
     }
 }

@@ -1,6 +1,8 @@
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use candle_core::{IndexOp, Tensor};
+use hookpoint::sweep::{Checks, Verify};
 use hookpoint::{ablate, Over, Sweep, Tracker};
 
 use crate::models::*;
@@ -63,12 +65,23 @@ fn layers_before_the_patch_do_not_run() -> Test {
     model.ran.take();
     let found = sweep.patch(&clean, &x, |m, x| m.forward(x), total)?;
     // Recorded in two runs, one for each input; then layer 0 in 3 cells with 6 layers, layer 1 with 5 ..
-    assert_eq!(model.ran.take(), 4 * 6 + 3 * (6 + 5 + 4 + 3 + 2 + 1));
+    // And three cells again: the first, the last, and that with the largest effect.
+    assert_eq!(found.work.checks.forwards, 3);
+    assert_eq!(model.ran.take(), 4 * 6 + 3 * (6 + 5 + 4 + 3 + 2 + 1) + 3 * 6);
     assert_eq!((found.work.forwards, found.work.most_cells), (18, 1));
     // Side by side there is one more run, with two rows, and then one for each layer.
-    let sweep = Sweep::over(&model, "layers.*:hidden[:, *]")?.cells_per_run(3);
-    sweep.patch(&clean, &x, |m, x| m.forward(x), total)?;
+    let sweep = Sweep::over(&model, "layers.*:hidden[:, *]")?.cells_per_run(3).verify(Verify::Nothing);
+    let plain = sweep.patch(&clean, &x, |m, x| m.forward(x), total)?;
     assert_eq!(model.ran.take(), 5 * 6 + (6 + 5 + 4 + 3 + 2 + 1));
+    assert_eq!(plain.work.checks, Checks::default());
+    // Checks take runs through all layers, and no cell is made again twice.
+    let sweep = Sweep::over(&model, "layers.*:hidden[:, *]")?.cells_per_run(3);
+    let found = sweep.patch(&clean, &x, |m, x| m.forward(x), total)?;
+    assert_eq!(model.ran.take(), 4 * 6 + found.work.checks.forwards * 6 + (6 + 5 + 4 + 3 + 2 + 1));
+    assert!((6..=10).contains(&found.work.checks.forwards), "{:?}", found.work);
+    assert!(found.work.checks.cells < found.work.checks.forwards && found.work.checks.time > Duration::ZERO);
+    let sweep = Sweep::over(&model, "layers.*:hidden[:, *]")?.cells_per_run(3).verify(Verify::All);
+    assert_eq!(sweep.patch(&clean, &x, |m, x| m.forward(x), total)?.work.checks.cells, 18);
     Ok(())
 }
 

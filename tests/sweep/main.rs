@@ -26,5 +26,8 @@ mod path;
 /// TransformerLens's grids, which `scripts/fixtures/sweeps.py` has put into `tests/fixtures/sweeps`.
 mod parity;
 
+/// Models whose rows influence each other.
+mod rows;
+
 /// Mistakes, and models that cannot be swept over.
 mod mistakes;

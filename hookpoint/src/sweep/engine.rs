@@ -3,21 +3,23 @@
 use std::cell::Cell as Passed;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::rc::Rc;
-use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
 
-use super::batch::{changed_rows, rows_of, whole_rows, Batch, Change};
+use super::batch::Batch;
+use super::check::moved;
 use super::grid::{Cell, Grid, Place, Set};
-use super::held::{Ask, Held};
+use super::held::Held;
 use super::result::Work;
 use super::room::Room;
+use super::side::{caches, values, Copy, Run};
+use super::verify::{Outcome, Verifier};
 use super::{Progress, Settings};
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory;
 use crate::pattern::Pattern;
-use crate::plan::{Keeps, Taped, Way};
+use crate::plan::{Keeps, Way};
 use crate::recording::{reached, Recording};
 use crate::run::{HookCtx, Listens};
 use crate::tree::Kind;
@@ -41,20 +43,24 @@ pub(super) struct Goal<'e, V> {
 
 /// A sweep that has begun.
 pub(super) struct Engine<'e, X, V> {
-    held: &'e mut dyn Held<X>,
-    settings: Settings<'e>,
-    input: &'e X,
-    goal: Goal<'e, V>,
-    recording: Recording,
+    pub(super) held: &'e mut dyn Held<X>,
+    pub(super) settings: Settings<'e>,
+    pub(super) input: &'e X,
+    pub(super) goal: Goal<'e, V>,
+    pub(super) recording: Recording,
     /// What is at the points when nothing is changed.
     base: ActivationCache,
     /// What is wanted, when nothing is changed.
     pub baseline: V,
+    /// What it is made of.
+    pub(super) unchanged: Vec<Tensor>,
     /// When the last of the measured points is reached.
-    measured: u32,
+    pub(super) measured: u32,
     /// How far runs with nothing changed go.
     until: Listens,
-    room: Room,
+    pub(super) room: Room,
+    /// How far a turned bit has taken results, in units of their last place, where that was found out.
+    pub(super) turned: Option<f64>,
 }
 
 /// What every cell gave.
@@ -62,17 +68,12 @@ pub(super) struct Made<V> {
     /// None for cells that a cancelled sweep did not get to.
     pub values: Vec<Option<V>>,
     pub work: Work,
-    parts: Parts,
 }
 
 /// What every cell puts into its places; none where that is what is there anyway.
 type Parts = Vec<Option<Vec<Tensor>>>;
 
-/// Values of two runs of the same may differ by this much of the largest, where forward code has more than
-/// one way to compute them.
-pub(super) const SAME: f64 = 1e-3;
-
-impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
+impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
     /// Runs the model with nothing changed. `points` are those that will be.
     pub fn start(
         held: &'e mut dyn Held<X>,
@@ -101,45 +102,30 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
         let until = if ends_early { Listens::UNTIL_COLLECTED } else { Listens::NOBODY };
         let asks = || caches(&[], &goal.points);
         let mut first = held.run(asks(), noting(until, Keeps::Values), None, input)?;
-        let mut recording = Recording::new(tree.clone(), times, first.log.take().unwrap_or_default());
+        let recording = Recording::new(tree, times, first.log.take().unwrap_or_default());
         let plain = Way { listens: until, notes: None };
-        let again = room.measure(1, || held.run(caches(points, &goal.points), plain, None, input))?;
-        let both = values(&goal.points, &first, 0, 1)?.into_iter().zip(values(&goal.points, &again, 0, 1)?);
-        for (first, again) in both {
-            if !is_same(&first, &again)? {
-                return Err(Error::msg(
-                    "the model gives different outputs for the same input: no two cells could be compared\n  \
-                     turn off what is random, such as dropout, and begin every run with the same state: reset it \
-                     in the closure, or have a model that takes `&mut self` put back with `.restoring()`",
-                ));
-            }
-        }
-        let baseline = (goal.read)(values(&goal.points, &first, 0, 1)?)?;
-        if settings.most_cells > 1 {
-            let twice = input.repeat(2)?;
-            let doubled = room.measure(2, || held.run(asks(), noting(until, Keeps::Shapes), None, &twice));
-            let mut doubled = doubled.map_err(|error| {
-                Error::msg(format!(
-                    "the model cannot be run with two copies of the input side by side: {error}\n  sweep with \
-                     `.one_by_one()`"
-                ))
-            })?;
-            recording.compare_rows(&doubled.log.take().unwrap_or_default());
-            for half in 0..2 {
-                let halves = values(&goal.points, &doubled, half, 2)?.into_iter();
-                for (half, whole) in halves.zip(values(&goal.points, &first, 0, 1)?) {
-                    if !is_same(&whole, &half)? {
-                        return Err(Error::msg(
-                            "two copies of the input side by side do not give the output twice: the rows of a \
-                             batch depend on each other, or the first dimension is not the batch\n  sweep with \
-                             `.one_by_one()`",
-                        ));
-                    }
-                }
-            }
-        }
-        let base = again.cache;
-        Ok(Self { held, settings, input, goal, recording, base, baseline, measured, until, room })
+        let (again, peak) = memory::peak_of(|| held.run(caches(points, &goal.points), plain, None, input));
+        room.note(1, peak);
+        let again = again?;
+        let unchanged = values(&goal.points, &first, 0, 1)?;
+        let baseline = (goal.read)(unchanged.clone())?;
+        let (again, base, turned) = (values(&goal.points, &again, 0, 1)?, again.cache, None);
+        let mut engine = Self {
+            held,
+            settings,
+            input,
+            goal,
+            recording,
+            base,
+            baseline,
+            unchanged,
+            measured,
+            until,
+            room,
+            turned,
+        };
+        engine.check_repeats(&again)?;
+        Ok(engine)
     }
 
     pub fn recording(&self) -> &Recording {
@@ -192,20 +178,41 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
             }
         }
         left.sort_unstable();
+        let order: Vec<usize> = left.iter().map(|(_, at)| *at).collect();
+        let mut verifier = Verifier::new(self.settings.verify, &order);
+        if left.len() > 1 && self.settings.most_cells > 1 {
+            match self.first_to_check(cells, &parts, &left)? {
+                Some(telling) if !verifier.is_off() => self.check_beside(how, &mut verifier, telling)?,
+                _ => self.check_copies(how, &mut verifier.checks)?,
+            }
+        }
         let changed = left.iter().filter_map(|(_, at)| cells.get(*at)).flat_map(|cell| &cell.places);
         let largest = changed.filter_map(|place| Some(bytes(self.base_of(place).ok()?))).max().unwrap_or(0);
         let times: Vec<u32> = left.iter().map(|(time, _)| *time).collect();
         self.room.expect(&self.recording, if self.settings.replay { &times } else { &[] }, largest);
+        let run = if self.settings.replay { Run::Replayed } else { Run::Whole };
+        if left.len() > 1 && self.settings.most_cells > 1 {
+            self.check_disturbed(how, &mut verifier, cells, &order)?;
+        }
         let mut left = left.as_slice();
         while !left.is_empty() {
             let (batch, rest) = left.split_at(self.next_batch(left));
             left = rest;
-            let here: Vec<(&Cell, &[Tensor])> = batch
-                .iter()
-                .filter_map(|(_, at)| Some((cells.get(*at)?, parts.get(*at)?.as_deref()?)))
-                .collect();
-            let (found, replayed) = self.measure(how, &here, self.settings.replay)?;
-            for ((_, at), found) in batch.iter().zip(found) {
+            let batch: Vec<usize> = batch.iter().map(|(_, at)| *at).collect();
+            let copies: Vec<Copy<'_>> =
+                batch.iter().map(|at| Some((cells.get(*at)?, parts.get(*at)?.as_deref()?))).collect();
+            let (made, peak) = memory::peak_of(|| -> Result<_> {
+                let ran = self.run_copies(how, &copies, run, Vec::new())?;
+                let measured = (0..copies.len()).map(|copy| self.read(&ran, copy, copies.len()));
+                let measured: Vec<Vec<Tensor>> = measured.collect::<Result<_>>()?;
+                let found = measured.iter().map(|measured| (self.goal.read)(measured.clone()));
+                Ok((found.collect::<Result<Vec<V>>>()?, measured, ran.replayed))
+            });
+            self.room.note(copies.len(), peak);
+            let (found, measured, replayed) = made?;
+            let all = (cells, parts.as_slice());
+            self.check_run(how, &mut verifier, all, &batch, (&measured, &found), left.is_empty())?;
+            for (at, found) in batch.iter().zip(found) {
                 if let Some(value) = values.get_mut(*at) {
                     *value = Some(found);
                 }
@@ -220,7 +227,30 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
                 break;
             }
         }
-        Ok(Made { values, work, parts })
+        self.check_largest(how, &mut verifier, (cells, &parts))?;
+        work.checks = verifier.checks;
+        Ok(Made { values, work })
+    }
+
+    /// The cell that is put beside an unchanged row: one of the first to be made, since most of the model comes
+    /// behind it; of the two ends of that run the one that changes more.
+    fn first_to_check<'c>(
+        &self,
+        cells: &'c [Cell],
+        parts: &'c Parts,
+        left: &[(u32, usize)],
+    ) -> Result<Option<(usize, &'c Cell, &'c [Tensor])>> {
+        let first = left.first().map_or(0, |(time, _)| *time);
+        let run = left.iter().take_while(|(time, _)| *time == first).take(self.settings.most_cells);
+        let mut run = run.filter_map(|(_, at)| Some((*at, cells.get(*at)?, parts.get(*at)?.as_deref()?)));
+        let Some(first) = run.next() else { return Ok(None) };
+        let Some(last) = run.last() else { return Ok(Some(first)) };
+        let moves = |(_, cell, parts): &(usize, &Cell, &[Tensor])| -> Result<f64> {
+            let moves = cell.places.iter().zip(*parts);
+            let moves = moves.map(|(place, part)| moved(part, &place.part_of(self.base_of(place)?)?));
+            Ok(moves.collect::<Result<Vec<f64>>>()?.into_iter().fold(0., f64::max))
+        };
+        Ok(Some(if moves(&last)? > moves(&first)? { last } else { first }))
     }
 
     /// How many of the cells that are left, sorted by time, share the next run. Those that are changed at the
@@ -267,115 +297,10 @@ impl<'e, X: Batch, V: Clone> Engine<'e, X, V> {
         })
     }
 
-    fn base_of(&self, place: &Place) -> Result<&Tensor> {
+    pub(super) fn base_of(&self, place: &Place) -> Result<&Tensor> {
         let calls = self.base.calls(&place.every_call);
         let missing = || Error::msg(format!("`{}` was not reached again by a second run", place.point));
         calls.get(place.call).copied().ok_or_else(missing)
-    }
-
-    /// Runs the model with these cells side by side; gives what is wanted of each, and how many calls of
-    /// modules were answered.
-    fn measure(&mut self, how: How, cells: &[(&Cell, &[Tensor])], replay: bool) -> Result<(Vec<V>, usize)> {
-        let (copies, measured) = (cells.len(), self.measured);
-        // A run that ends early does not get to what comes later.
-        let reached = |(place, _): &(&Arc<Place>, &Tensor)| place.time <= measured;
-        let mut asks: Vec<Ask<'_>> = Vec::new();
-        if let [(cell, parts)] = cells {
-            for (place, part) in cell.places.iter().zip(*parts).filter(reached) {
-                asks.push(match how {
-                    How::Patch => Ask::Patch(place.name(), part.clone()),
-                    How::Hook => Ask::Hook(place.name(), Rc::new(|_, _| Ok(Some(part.clone())))),
-                });
-            }
-        } else {
-            let mut points: BTreeMap<&str, Vec<(usize, Change<'_>)>> = BTreeMap::new();
-            for (copy, (cell, parts)) in cells.iter().enumerate() {
-                for (place, part) in cell.places.iter().zip(*parts).filter(reached) {
-                    points.entry(place.point.as_str()).or_default().push((copy, (place, part)));
-                }
-            }
-            for (point, changes) in points {
-                let Some((_, (place, _))) = changes.first() else { continue };
-                if let Some(whole) = whole_rows(copies, &changes)? {
-                    asks.push(Ask::Patch(point.to_string(), whole));
-                    continue;
-                }
-                let base = self.base_of(place)?.dims().to_vec();
-                let hook = move |ctx: &HookCtx<'_>, value: &Tensor| {
-                    changed_rows(ctx.path(), value, &base, copies, &changes).map(Some)
-                };
-                asks.push(Ask::Hook(point.to_string(), Rc::new(hook)));
-            }
-        }
-        asks.extend(caches(&[], &self.goal.points));
-        let listens = if self.goal.points.is_empty() { Listens::NOBODY } else { Listens::UNTIL_COLLECTED };
-        let replay = replay.then_some((&self.recording, copies));
-        let (held, goal, input) = (&mut *self.held, &self.goal, self.input);
-        self.room.measure(copies, || {
-            let repeated = if copies == 1 { None } else { Some(input.repeat(copies)?) };
-            let way = Way { listens, notes: None };
-            let ran = held.run(asks, way, replay, repeated.as_ref().unwrap_or(input))?;
-            let found = (0..copies).map(|copy| (goal.read)(values(&goal.points, &ran, copy, copies)?));
-            Ok((found.collect::<Result<_>>()?, ran.replayed))
-        })
-    }
-}
-
-impl<X: Batch> Engine<'_, X, f64> {
-    /// Makes some of the cells again, each by itself and through the whole model.
-    pub fn verify(&mut self, cells: &[Cell], how: How, made: &Made<f64>) -> Result<()> {
-        let mut done: Vec<(&Cell, f64, &[Tensor])> = Vec::new();
-        for ((cell, value), parts) in cells.iter().zip(&made.values).zip(&made.parts) {
-            if let (Some(value), Some(parts)) = (value, parts) {
-                if cell.time <= self.measured {
-                    done.push((cell, *value, parts));
-                }
-            }
-        }
-        let step = done.len().div_ceil(self.settings.verify.max(1)).max(1);
-        for (cell, value, parts) in done.into_iter().step_by(step).take(self.settings.verify) {
-            let (alone, _) = self.measure(how, &[(cell, parts)], false)?;
-            let alone = alone.first().copied().unwrap_or(f64::NAN);
-            let scale = value.abs().max(alone.abs()).max(self.baseline.abs());
-            let same = match self.settings.most_cells {
-                1 => alone == value,
-                _ => (alone - value).abs() <= SAME * scale,
-            };
-            if !same {
-                return Err(Error::msg(format!(
-                    "`{}` gives {value} in the sweep and {alone} in a run of its own\n  the model has state, \
-                     or is random, or its rows depend on each other: sweep with `.one_by_one()` or \
-                     `.without_replay()`, or say where it changes something with `hookpoint::side_effect()`",
-                    cell.name
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a run has at these points, or else as its output, in the rows of one of several copies.
-fn values(points: &[Pattern], ran: &Taped<Tensor>, copy: usize, copies: usize) -> Result<Vec<Tensor>> {
-    let rows = |what: &str, value: &Tensor| match copies {
-        1 => Ok(value.clone()),
-        _ => rows_of(what, value, copy, copies),
-    };
-    let part = |point: &Pattern| -> Result<Tensor> {
-        let name = point.without_index().to_string();
-        let value = match point.call() {
-            Some(_) => ran.cache.try_get(&name)?,
-            // A run that ends early has no more than the first call.
-            None => ran.cache.calls(&name).first().copied().map_or_else(|| ran.cache.try_get(&name), Ok)?,
-        };
-        let value = rows(&name, value)?;
-        match point.index() {
-            Some(index) => index.read(&name, &value),
-            None => Ok(value),
-        }
-    };
-    match &ran.output {
-        Some(output) if points.is_empty() => Ok(vec![rows("the output", output)?]),
-        _ => points.iter().map(part).collect(),
     }
 }
 
@@ -387,11 +312,6 @@ pub(super) fn points_of(sets: &[Set]) -> Vec<Pattern> {
         points.entry(point.to_string()).or_insert(point);
     }
     points.into_values().collect()
-}
-
-fn caches(points: &[Pattern], measured: &[Pattern]) -> Vec<Ask<'static>> {
-    let changed = points.iter().map(|point| point.without_index().without_call());
-    changed.chain(measured.iter().map(Pattern::without_index)).map(Ask::Cache).collect()
 }
 
 /// As what is there in everything but its numbers.
@@ -420,22 +340,4 @@ fn is_equal(one: &Tensor, other: &Tensor) -> candle_core::Result<bool> {
     }
     let unequal = one.ne(&other.contiguous()?)?.to_dtype(DType::F32)?.sum_all()?;
     Ok(unequal.to_scalar::<f32>()? == 0.)
-}
-
-/// The same but for rounding.
-fn is_same(one: &Tensor, other: &Tensor) -> Result<bool> {
-    if one.dims() != other.dims() {
-        return Ok(false);
-    }
-    if one.elem_count() == 0 {
-        return Ok(true);
-    }
-    let largest = |tensor: Tensor| -> candle_core::Result<f64> {
-        // A NaN or an infinity, such as that of a mask, is no difference.
-        let finite = tensor.flatten_all()?.to_vec1::<f64>()?.into_iter().filter(|value| value.is_finite());
-        Ok(finite.fold(0., |most, value| most.max(value.abs())))
-    };
-    let (one, other) = (one.to_dtype(DType::F64)?, other.to_dtype(DType::F64)?);
-    let difference = largest((&one - &other)?)?;
-    Ok(difference <= SAME * largest(one)?)
 }

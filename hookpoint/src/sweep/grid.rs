@@ -64,7 +64,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    fn new(name: String, element: Vec<usize>, places: Vec<Arc<Place>>) -> Self {
+    pub fn new(name: String, element: Vec<usize>, places: Vec<Arc<Place>>) -> Self {
         let time = places.iter().map(|place| place.time).min().unwrap_or(u32::MAX);
         Self { name, element, places, time }
     }

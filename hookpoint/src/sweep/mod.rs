@@ -37,27 +37,53 @@
 //! * **What comes after the metric.** With [`Sweep::measure_at`] runs end at the point that is measured.
 //! * **What changes nothing.** A cell whose new value is what is there anyway has the value of the baseline.
 //!
-//! So the closure that runs the model must compute the same for the same input, and treat every row by
-//! itself. Both are checked where that costs little, and [`Sweep::verify`] compares some of the cells with
-//! runs of their own, from beginning to end. [`Sweep::one_by_one`] and [`Sweep::without_replay`] go without.
+//! # What is checked
+//!
+//! So the closure that runs the model must compute the same for the same input, and treat every row by itself.
+//! Models that do not are many: a mean or a norm over the batch, `BatchNorm` in training, one scale for a whole
+//! tensor, a decision on the first row, experts with a limit, a mask by the longest row, and a model over
+//! `[pos, d]` that has no batch at all. Equal rows do not show it. So by default ([`Verify::Telling`])
+//!
+//! * a changed cell is put beside an unchanged row, in both orders, before the first cell is made, and an unchanged row
+//!   between others with much larger and with smaller numbers;
+//! * the first and the last cell, of the sweep and of runs with more cells than any before, the cell with the largest
+//!   effect and one beside it, and cells without a number are made again by themselves, through the whole model.
+//!
+//! All of them have to be the same as by themselves. If not, the sweep is an error
+//! ([`CellDiffers`](crate::ErrorKind::CellDiffers)) that names the cell, what it gave in both ways, and what to do:
+//! [`Sweep::one_by_one`] gives every cell a run of its own, [`Sweep::without_replay`] takes every run through the whole
+//! model. That takes about eight runs of one to three rows, whatever the number of cells; [`Work::checks`] has what it
+//! took. [`Sweep::verify`] asks for more, or for less. Cells that nobody makes again may still be wrong where rows meet
+//! only now and then: [`Verify::All`] makes every cell again.
+//!
+//! *The same* is the same but for rounding: 2 units in the last place of the largest number, of the dtype that is
+//! measured; or, where that is not enough, 16 times what becomes of the result (4 times in half precision) if the last
+//! bit of everything that modules give is turned at random, which a further run finds out. That run has one row, so what
+//! rows do to each other is never taken for rounding. NaN is the same only where the cell gives NaN by itself, too;
+//! [`SweepResult::not_finite`] has those cells.
 
 mod batch;
+mod check;
 mod edit;
 mod engine;
 mod exclusive;
 mod grid;
 mod held;
+mod noise;
 mod result;
 mod room;
 mod sets;
+mod side;
+mod verify;
 
 use std::ops::ControlFlow;
 
 use candle_core::Tensor;
 
 pub use batch::Batch;
-pub use result::{Axis, SweepCell, SweepResult, Work};
+pub use result::{Axis, Checks, SweepCell, SweepResult, Work};
 pub use sets::Sets;
+pub use verify::Verify;
 
 use crate::access::Access;
 use crate::error::{Error, Result};
@@ -109,7 +135,7 @@ struct Settings<'a> {
     budget: usize,
     most_cells: usize,
     replay: bool,
-    verify: usize,
+    verify: Verify,
     watch: Option<Watch<'a>>,
 }
 
@@ -118,7 +144,7 @@ const MOST_CELLS: usize = 64;
 
 impl Settings<'_> {
     fn new() -> Self {
-        let (names, measure_at, watch, verify) = (Vec::new(), None, None, 0);
+        let (names, measure_at, watch, verify) = (Vec::new(), None, None, Verify::default());
         Self { names, measure_at, budget: 1 << 30, most_cells: MOST_CELLS, replay: true, verify, watch }
     }
 }
@@ -237,7 +263,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
         self
     }
 
-    /// A run for every cell: for models whose first dimension is not the batch, or whose rows depend on each
+    /// A run for every cell: for models whose first dimension is not the batch, or whose rows influence each
     /// other. Values are those of a plan with that one change, bit for bit.
     pub fn one_by_one(self) -> Self {
         self.cells_per_run(1)
@@ -249,10 +275,45 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
         self
     }
 
-    /// Computes so many of the cells again, each in a run of its own through the whole model, and fails if
-    /// one of them is not the same.
-    pub fn verify(mut self, cells: usize) -> Self {
-        self.settings.verify = cells;
+    /// Which cells are made again by themselves, through the whole model: [`Verify::Telling`] unless this is said. A
+    /// cell that is not the same there is an error. [The module](self#what-is-checked) says what else is checked.
+    ///
+    /// ```
+    /// use candle_core::{Device, Module, Result, Tensor};
+    /// use candle_nn::Linear;
+    /// use hookpoint::sweep::Verify;
+    /// use hookpoint::{ablate, prelude::*, ErrorKind, Sweep};
+    ///
+    /// #[derive(AutoHook)]
+    /// struct Centred { linear: Linear }
+    ///
+    /// #[auto_hook]
+    /// impl Centred {
+    ///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    ///         let hidden = self.linear.forward(x)?;
+    ///         // Over the batch, so that rows influence each other.
+    ///         hidden.broadcast_sub(&(hidden.mean_keepdim(0)? * 0.5)?)
+    ///     }
+    /// }
+    ///
+    /// let linear = Linear::new(Tensor::new(&[[1f32, 0.], [0., 2.]], &Device::Cpu)?, None);
+    /// let model = Hooked::new(Centred { linear });
+    /// let x = Tensor::new(&[[1f32, 3.]], &Device::Cpu)?;
+    /// let sum = |out: &Tensor| out.sum_all()?.to_scalar::<f32>().map(f64::from);
+    /// let sweep = || Sweep::over(&model, "linear[:, *]");
+    ///
+    /// let error = sweep()?.edit(ablate::zero(), &x, |m, x| m.forward(x), sum).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::CellDiffers { .. }));
+    /// let alone = sweep()?.one_by_one().edit(ablate::zero(), &x, |m, x| m.forward(x), sum)?;
+    /// assert_eq!((alone.get("linear[:, 0]")?, alone.get("linear[:, 1]")?), (3., 0.5));
+    ///
+    /// // Whoever looks away gets other numbers.
+    /// let wrong = sweep()?.verify(Verify::Nothing).edit(ablate::zero(), &x, |m, x| m.forward(x), sum)?;
+    /// assert_ne!(wrong.get("linear[:, 0]")?, 3.);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn verify(mut self, cells: impl Into<Verify>) -> Self {
+        self.settings.verify = cells.into();
         self
     }
 }

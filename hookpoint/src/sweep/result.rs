@@ -1,6 +1,7 @@
 //! What a sweep has found.
 
 use std::fmt;
+use std::time::Duration;
 
 use candle_core::{Device, Tensor};
 
@@ -56,6 +57,30 @@ pub struct Work {
     pub replayed: usize,
     /// The most cells that shared one run.
     pub most_cells: usize,
+    /// What it took to see that cells are the same by themselves.
+    pub checks: Checks,
+}
+
+/// What the [checks](super::Verify) of a sweep took, besides the runs that it needs anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checks {
+    /// How often the model was run for them.
+    pub forwards: usize,
+    /// How many copies of the input these runs had.
+    pub copies: usize,
+    /// How many cells were made again by themselves.
+    pub cells: usize,
+    /// How long they took.
+    pub time: Duration,
+}
+
+impl Checks {
+    /// A run with so many copies of the input.
+    pub(super) fn add(&mut self, copies: usize) {
+        self.forwards += 1;
+        self.copies += copies;
+    }
 }
 
 /// One cell of a sweep.
@@ -155,6 +180,12 @@ impl SweepResult {
         })
     }
 
+    /// The cells whose metric is NaN or infinite. The first and the last such cell of every run were made again by
+    /// themselves, up to eight of them, and gave no number there either: one that was spoilt by others is an error.
+    pub fn not_finite(&self) -> impl Iterator<Item = SweepCell<'_>> {
+        self.cells().filter(|cell| !cell.value.is_finite())
+    }
+
     /// The cells with the largest effects first.
     pub fn ranked(&self) -> Vec<SweepCell<'_>> {
         let mut cells: Vec<_> = self.cells().collect();
@@ -221,6 +252,10 @@ impl fmt::Display for SweepResult {
         if !self.is_complete() {
             let done = self.values.iter().flatten().count();
             write!(f, "; cancelled after {done} of {} cells", self.values.len())?;
+        }
+        let not_finite = self.not_finite().count();
+        if not_finite > 0 {
+            write!(f, "; {not_finite} without a number: the metric is NaN or infinite by itself, too")?;
         }
         let whole = self.clean.map_or(1., |clean| if shares { clean - self.baseline } else { 1. });
         let text = |value: &Option<f64>| match value {

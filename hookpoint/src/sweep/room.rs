@@ -4,7 +4,6 @@
 //! with one row and a run with two take at their peak, and what the sweep holds besides. Where none is, the
 //! values that points have shown are added up: more than a run has at once, but not what it uses between them.
 
-use crate::error::Result;
 use crate::memory;
 use crate::recording::Recording;
 
@@ -27,9 +26,8 @@ impl Room {
         Self { budget, most, before: memory::in_use(), peak: None, held: 0, each: 0 }
     }
 
-    /// Does something with so many copies of the input, and takes note of what that takes at its peak.
-    pub fn measure<T>(&mut self, copies: usize, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        let (result, peak) = memory::peak_of(f);
+    /// Takes note of what a run with so many copies of the input has taken at its peak, where that was measured.
+    pub fn note(&mut self, copies: usize, peak: Option<usize>) {
         if let Some(peak) = peak {
             // What does not depend on the rows is shared; so with more of them, each takes this or less.
             let each = peak.div_ceil(copies);
@@ -37,7 +35,6 @@ impl Room {
             // A run that took more than was expected is a lesson for the next.
             self.each = if self.each == 0 { 0 } else { self.each.max(each) };
         }
-        result
     }
 
     /// Works out what a cell takes, where cells are changed at these times: what a run takes for each copy of the

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use super::batch::Batch;
 use super::edit::{check_finite, only, result};
-use super::engine::{points_of, Engine, Goal, How};
+use super::engine::{points_of, Engine, Goal};
 use super::grid::{Grid, Set};
 use super::held::Shared;
 use super::{measurable, ours, Settings, Sweep, SweepResult};
@@ -94,7 +94,6 @@ impl<M: AutoHook> Sweep<'_, M, &Hooked<M>, Sets> {
         check_finite("with nothing changed", engine.baseline)?;
         let (grid, parts) = Grid::of_sets(self.cells.0, engine.recording(), &names)?;
         let made = engine.put(&grid, parts)?;
-        engine.verify(&grid.cells, How::Patch, &made)?;
         Ok(result(grid, engine.baseline, None, made))
     }
 

@@ -1,0 +1,121 @@
+//! One run of a sweep: cells side by side, each with its change in the rows of its own copy of the input.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use candle_core::Tensor;
+
+use super::batch::{changed_rows, rows_of, whole_rows, Batch, Change};
+use super::engine::{Engine, How};
+use super::grid::{Cell, Place};
+use super::held::Ask;
+use super::verify::Outcome;
+use crate::error::Result;
+use crate::pattern::Pattern;
+use crate::plan::{Keeps, Taped, Way};
+use crate::run::{HookCtx, Listens};
+
+/// A copy of the input, with the cell that changes something in it and what that puts in.
+pub(super) type Copy<'c> = Option<(&'c Cell, &'c [Tensor])>;
+
+/// How a run of cells is made.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Run {
+    /// What comes before the changes is answered.
+    Replayed,
+    /// All of the model runs.
+    Whole,
+    /// All of it runs, and its calls are noted.
+    Noted,
+}
+
+impl<X: Batch, V: Outcome> Engine<'_, X, V> {
+    /// Runs the model with these copies of the input side by side. `asks` come before what the cells change.
+    pub fn run_copies<'c>(
+        &mut self,
+        how: How,
+        copies: &[Copy<'c>],
+        run: Run,
+        mut asks: Vec<Ask<'c>>,
+    ) -> Result<Taped<Tensor>> {
+        let (count, measured) = (copies.len(), self.measured);
+        // A run that ends early does not get to what comes later.
+        let reached = |(place, _): &(&'c Arc<Place>, &'c Tensor)| place.time <= measured;
+        if let [Some((cell, parts))] = copies {
+            for (place, part) in cell.places.iter().zip(*parts).filter(reached) {
+                asks.push(match how {
+                    How::Patch => Ask::Patch(place.name(), part.clone()),
+                    How::Hook => Ask::Hook(place.name(), Rc::new(|_, _| Ok(Some(part.clone())))),
+                });
+            }
+        } else {
+            let mut points: BTreeMap<&str, Vec<(usize, Change<'c>)>> = BTreeMap::new();
+            let changed = copies.iter().enumerate().filter_map(|(copy, cell)| Some((copy, (*cell)?)));
+            for (copy, (cell, parts)) in changed {
+                for (place, part) in cell.places.iter().zip(parts).filter(reached) {
+                    points.entry(place.point.as_str()).or_default().push((copy, (place, part)));
+                }
+            }
+            for (point, changes) in points {
+                let Some((_, (place, _))) = changes.first() else { continue };
+                if let Some(whole) = whole_rows(count, &changes)? {
+                    asks.push(Ask::Patch(point.to_string(), whole));
+                    continue;
+                }
+                let base = self.base_of(place)?.dims().to_vec();
+                let hook = move |ctx: &HookCtx<'_>, value: &Tensor| {
+                    changed_rows(ctx.path(), value, &base, count, &changes).map(Some)
+                };
+                asks.push(Ask::Hook(point.to_string(), Rc::new(hook)));
+            }
+        }
+        asks.extend(caches(&[], &self.goal.points));
+        let listens = if self.goal.points.is_empty() { Listens::NOBODY } else { Listens::UNTIL_COLLECTED };
+        let notes = (run == Run::Noted).then_some(Keeps::Shapes);
+        let replay = (run == Run::Replayed).then_some((&self.recording, count));
+        let repeated = if count == 1 { None } else { Some(self.input.repeat(count)?) };
+        self.held.run(asks, Way { listens, notes }, replay, repeated.as_ref().unwrap_or(self.input))
+    }
+
+    /// What is measured of one of the copies.
+    pub fn read(&self, ran: &Taped<Tensor>, copy: usize, copies: usize) -> Result<Vec<Tensor>> {
+        values(&self.goal.points, ran, copy, copies)
+    }
+}
+
+/// What a run has at these points, or else as its output, in the rows of one of several copies.
+pub(super) fn values(
+    points: &[Pattern],
+    ran: &Taped<Tensor>,
+    copy: usize,
+    copies: usize,
+) -> Result<Vec<Tensor>> {
+    let rows = |what: &str, value: &Tensor| match copies {
+        1 => Ok(value.clone()),
+        _ => rows_of(what, value, copy, copies),
+    };
+    let part = |point: &Pattern| -> Result<Tensor> {
+        let name = point.without_index().to_string();
+        let value = match point.call() {
+            Some(_) => ran.cache.try_get(&name)?,
+            // A run that ends early has no more than the first call.
+            None => ran.cache.calls(&name).first().copied().map_or_else(|| ran.cache.try_get(&name), Ok)?,
+        };
+        let value = rows(&name, value)?;
+        match point.index() {
+            Some(index) => index.read(&name, &value),
+            None => Ok(value),
+        }
+    };
+    match &ran.output {
+        Some(output) if points.is_empty() => Ok(vec![rows("the output", output)?]),
+        _ => points.iter().map(part).collect(),
+    }
+}
+
+/// Keeps what is at these points, every call of it, and at those that are measured.
+pub(super) fn caches(points: &[Pattern], measured: &[Pattern]) -> Vec<Ask<'static>> {
+    let changed = points.iter().map(|point| point.without_index().without_call());
+    changed.chain(measured.iter().map(Pattern::without_index)).map(Ask::Cache).collect()
+}
