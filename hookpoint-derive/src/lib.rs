@@ -38,6 +38,7 @@ mod problems;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
+mod words;
 
 use proc_macro::TokenStream;
 
