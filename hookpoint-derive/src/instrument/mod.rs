@@ -9,6 +9,7 @@ mod arguments;
 mod decide;
 mod effects;
 mod known;
+mod macros;
 mod method;
 mod operands;
 mod place;
@@ -49,10 +50,7 @@ pub fn auto_hook(args: TokenStream, item: TokenStream) -> TokenStream {
     };
     let krate = krate::path();
     let written = match parsed {
-        Item::Impl(item) => {
-            check_has_methods(&item, &mut problems);
-            on_impl(item, &krate, &mut problems)
-        }
+        Item::Impl(item) => on_impl(item, &krate, &mut problems),
         Item::Mod(item) if item.content.is_some() => on_mod(item, &krate, &mut problems),
         Item::Fn(item) if item.sig.receiver().is_none() => on_fn(item, &krate, &mut problems),
         Item::Mod(item) => {
@@ -151,15 +149,7 @@ fn derived<T: ToTokens>(
     quote!(#[derive(#krate::AutoHook)] #item)
 }
 
-/// Asked for on one block, it must be good for something; in a module, constructors are just passed over.
-fn check_has_methods(item: &ItemImpl, problems: &mut Problems) {
-    let is_method = |inner: &ImplItem| matches!(inner, ImplItem::Fn(inner) if inner.sig.receiver().is_some());
-    if item.trait_.is_none() && !item.items.iter().any(is_method) {
-        let message = "no method here takes `self`, so there is nothing to hook; remove `#[auto_hook]`";
-        problems.add(&item.self_ty, message);
-    }
-}
-
+/// A block may have nothing to hook: whoever annotates all blocks of a file annotates constructors, too.
 fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
     let mut methods: Vec<Instrumented> = Vec::new();
     let parameters: Vec<Ident> =

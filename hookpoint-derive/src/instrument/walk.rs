@@ -1,5 +1,6 @@
 //! The walk through a body: what stands there is read, decided about, and written anew, from the inside to the
-//! outside. Nested functions, macros, `async` and `const` blocks are left alone.
+//! outside. Nested functions, macros but those of the standard
+//! library, `async` and `const` blocks are left alone.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,7 @@ use syn::{Block, Expr, Local, Pat, Stmt};
 
 use super::anew::Around;
 use super::decide::{decide, told, Rewrite, Told};
+use super::macros::Arguments;
 use super::place::{diverges, is_pure};
 use super::read::{bindings, Reader, Site};
 use super::references::References;
@@ -184,11 +186,18 @@ impl VisitMut for Rewriter<'_> {
         }
         match expr {
             Expr::Assign(assign) => self.assignment(assign),
-            Expr::Macro(_) | Expr::Async(_) | Expr::Const(_) => {}
+            Expr::Async(_) | Expr::Const(_) => {}
             // A length must be a constant.
             Expr::Repeat(repeat) => self.visit_expr_mut(&mut repeat.expr),
             _ => visit_mut::visit_expr_mut(self, expr),
         }
+    }
+
+    /// Those whose tokens are known to be expressions.
+    fn visit_macro_mut(&mut self, call: &mut syn::Macro) {
+        let Some(mut arguments) = Arguments::read(call) else { return };
+        arguments.each(&mut |expr| self.visit_expr_mut(expr));
+        arguments.write(call);
     }
 
     // Items inside a body keep to themselves, types and patterns hold no forward code.
