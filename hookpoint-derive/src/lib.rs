@@ -38,6 +38,7 @@ mod problems;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests;
+mod words;
 
 use proc_macro::TokenStream;
 
@@ -108,7 +109,9 @@ pub fn derive_hook_value(input: TokenStream) -> TokenStream {
 /// * The code computes what it computed before; signatures stay as they are.
 /// * A method `forward*` is a call of the module: its arguments are `path:in`, its result `path`. Any
 ///   other method is a value of the module, `path:method`, and so is what it binds, `path:method.name`.
-/// * What stands inside a macro, as in `vec![..]`, or in a nested function, is left alone.
+/// * What stands inside a macro of the standard library that takes expressions, as in `vec![..]`, `assert!(..)`,
+///   `matches!(..)`, `format!(..)`, is hooked; other macros and nested functions are left alone.
+/// * A block without anything to hook, such as one of constructors, passes as it is.
 ///
 /// ```
 /// use candle_core::{Device, Tensor};

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::spanned::Spanned;
 use syn::visit::Visit;
-use syn::{Attribute, Data, DeriveInput, Fields, Generics, LitStr, Member, Type};
+use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Type};
 
 use crate::krate;
 use crate::problems::Problems;
+use crate::words::{On, Words};
 
 /// A struct, or an enum.
 pub struct Model {
@@ -50,72 +51,15 @@ impl Field {
     }
 }
 
-/// The words that `#[hook(..)]` may hold.
-#[derive(Default)]
-struct Words {
-    skip: bool,
-    /// What the cell or lock in the field holds does not matter to what the module computes.
-    pure: bool,
-    name: Option<LitStr>,
-    krate: Option<TokenStream>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    Type,
-    Variant,
-    Field,
-}
-
-impl Words {
-    fn read(attrs: &[Attribute], place: Place, problems: &mut Problems) -> Self {
-        let mut words = Words::default();
-        for attr in attrs.iter().filter(|attr| attr.path().is_ident("hook")) {
-            let parsed = attr.parse_nested_meta(|meta| {
-                if meta.path.is_ident("skip") && place != Place::Type {
-                    words.skip = true;
-                } else if meta.path.is_ident("pure") && place == Place::Field {
-                    words.pure = true;
-                } else if meta.path.is_ident("name") && place == Place::Field {
-                    let missing = |_| meta.error("give the name: `name = \"..\"`");
-                    words.name = Some(meta.value().map_err(missing)?.parse()?);
-                } else if meta.path.is_ident("crate") && place == Place::Type {
-                    let path: LitStr = meta.value()?.parse()?;
-                    words.krate = Some(path.parse::<syn::Path>().map(|path| quote::quote!(#path))?);
-                } else {
-                    let known = match place {
-                        Place::Type => "`crate = \"..\"`",
-                        Place::Variant => "`skip`",
-                        Place::Field => "`skip`, `pure` or `name = \"..\"`",
-                    };
-                    problems.add(&meta.path, format!("unknown word; here `#[hook(..)]` takes {known}"));
-                    // Step over a value, so that the next word is read too.
-                    if let Ok(value) = meta.value() {
-                        let _: syn::Result<syn::Expr> = value.parse();
-                    }
-                }
-                Ok(())
-            });
-            if let Err(error) = parsed {
-                problems.push(error);
-            }
-        }
-        if let (true, Some(name)) = (words.skip, &words.name) {
-            problems.add(name, "a field that is skipped has no name; remove `skip` or `name`");
-        }
-        words
-    }
-}
-
 impl Model {
     pub fn read(input: &DeriveInput, derive: &str, problems: &mut Problems) -> Self {
-        let words = Words::read(&input.attrs, Place::Type, problems);
+        let words = Words::read(&input.attrs, On::Type, problems);
         let mut has_state = false;
         let shape = match &input.data {
             Data::Struct(data) => Shape::Struct(fields(&data.fields, &mut has_state, problems)),
             Data::Enum(data) => {
                 let variant = |variant: &syn::Variant| {
-                    let words = Words::read(&variant.attrs, Place::Variant, problems);
+                    let words = Words::read(&variant.attrs, On::Variant, problems);
                     let mut read = fields(&variant.fields, &mut has_state, problems);
                     if words.skip {
                         read.clear();
@@ -147,7 +91,7 @@ fn fields(fields: &Fields, has_state: &mut bool, problems: &mut Problems) -> Vec
     let mut read = Vec::new();
     let mut labels: HashSet<String> = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
-        let words = Words::read(&field.attrs, Place::Field, problems);
+        let words = Words::read(&field.attrs, On::Field, problems);
         let is_cell = !words.pure && holds_cell(&field.ty);
         if words.skip {
             // State that is no point is state nevertheless.

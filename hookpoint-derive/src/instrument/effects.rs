@@ -5,7 +5,7 @@ use quote::quote;
 use syn::visit::{self, Visit};
 use syn::{FnArg, Signature, Type};
 
-use super::method::Arguments;
+use super::arguments::Arguments;
 use super::place::{borrows_mutably, is_scalar};
 
 /// What the signature says of effects.

@@ -14,9 +14,6 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::{Ident, Span};
-use quote::ToTokens;
-use syn::spanned::Spanned;
 use syn::{Expr, ExprCall};
 
 use super::operands::is_no_operation;
@@ -210,29 +207,4 @@ pub fn is_value(expr: &Expr) -> bool {
         Expr::Group(inner) => is_value(&inner.expr),
         _ => false,
     }
-}
-
-/// `EXPR` becomes `uses.operand(0, EXPR)`, and `&EXPR` becomes `&uses.operand(0, EXPR)`.
-pub fn pass_through(expr: &mut Expr, shown: Shown, number: u8) {
-    let inner = match (shown, expr) {
-        (Shown::InPlace, _) => return,
-        (Shown::Behind, Expr::Reference(reference)) => &mut *reference.expr,
-        (_, expr) => expr,
-    };
-    let span = Span::mixed_site().located_at(inner.span());
-    let uses = Ident::new("__uses", Span::mixed_site());
-    // An argument needs no parentheses, and the compiler says so.
-    let tokens = match &*inner {
-        Expr::Paren(inner) => inner.expr.to_token_stream(),
-        inner => inner.to_token_stream(),
-    };
-    *inner = syn::parse_quote_spanned!(span=> #uses.operand(#number, #tokens));
-}
-
-/// `softmax_last_dim` becomes `uses.function(softmax_last_dim)`.
-pub fn pass_function(call: &mut ExprCall) {
-    let span = Span::mixed_site().located_at(call.func.span());
-    let uses = Ident::new("__uses", Span::mixed_site());
-    let function = &call.func;
-    *call.func = syn::parse_quote_spanned!(span=> #uses.function(#function));
 }

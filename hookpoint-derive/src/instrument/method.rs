@@ -29,17 +29,17 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned, ToTokens};
+use quote::{quote, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
-use syn::{
-    Attribute, Block, FnArg, GenericArgument, ImplItemFn, Pat, PathArguments, ReturnType, Signature, Type,
-};
+use syn::{Block, FnArg, ImplItemFn, ReturnType, Signature, Type};
 
 use super::anew::Around;
+use super::arguments::{preview, Arguments, How};
 use super::effects::Effects;
 use super::place::{is_borrowing, is_scalar, mentions};
-use super::rewrite::{is_lint_level, Names, Rewriter};
 use super::scalars::locals;
+use super::walk::{Names, Rewriter};
+use super::write::local;
 use crate::derive::unraw;
 
 /// What the registry is told about a method.
@@ -77,10 +77,6 @@ impl Instrumented {
     }
 }
 
-fn local(name: &str) -> Ident {
-    Ident::new(name, Span::mixed_site())
-}
-
 /// Rewrites a method, unless it is left alone. `parameters` are the types that its `impl` block
 /// leaves open; `pure` says that it changes nothing, whatever its signature lets it.
 pub fn on_method(
@@ -111,6 +107,7 @@ pub fn on_method(
     );
     rewriter.on_block(&mut function.block);
     let kept = rewriter.kept().map(|kept| quote!(let #kept = &#krate::__private::Kept::new();));
+    let method = rewriter.method();
     let numbered = number(arguments.names, rewriter.values);
     let info = Instrumented {
         name: unraw(&function.sig.ident),
@@ -130,7 +127,6 @@ pub fn on_method(
     // The braces stay the user's: their edition decides when temporaries of the last expression end.
     let brace = function.block.brace_token;
     let body = syn::Block { brace_token: brace, stmts: std::mem::take(&mut function.block.stmts) };
-    let method = rewriter.method;
     let outer = quote! {
         static #method: #krate::__private::MethodInfo = #description;
         let #entered = #krate::__private::Entered::new(&#method, #this);
@@ -248,174 +244,6 @@ fn receiver(signature: &Signature) -> TokenStream {
 /// What calls in the body have to know of the method around them.
 fn around(signature: &Signature) -> Around {
     Around { self_stays: signature.receiver().is_some_and(|receiver| receiver.reference.is_some()) }
-}
-
-/// The arguments of a method, without `self`.
-pub struct Arguments {
-    names: Vec<String>,
-    shown: Vec<Shown>,
-}
-
-/// An argument that is shown to the runtime.
-struct Shown {
-    number: u32,
-    name: Ident,
-    mutability: Option<syn::token::Mut>,
-    lints: Vec<Attribute>,
-    how: How,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum How {
-    /// `&Tensor`, or a reference to a type that is a parameter and may be a tensor: may be replaced by a
-    /// reference to a slot of ours.
-    Reference,
-    /// `Option<&Tensor>`: likewise.
-    Optional,
-    /// `Tensor`, or any other value.
-    Value,
-    /// Only looked at.
-    Look,
-    /// `&mut Tensor`, or a reference to something else: what it refers to is only looked at.
-    LookThrough,
-    /// A number, a flag, a text: no point, but a recording holds for this one alone.
-    Scalar,
-}
-
-impl Arguments {
-    /// Is the argument with this number shown to the runtime?
-    pub fn is_shown(&self, number: u32) -> bool {
-        self.shown.iter().any(|shown| shown.number == number && shown.how != How::Scalar)
-    }
-
-    fn read(signature: &mut Signature, parameters: &[Ident], wrapped: bool) -> Self {
-        let mut names = Vec::new();
-        let mut shown = Vec::new();
-        for argument in signature.inputs.iter_mut() {
-            let FnArg::Typed(argument) = argument else { continue };
-            let number = names.len() as u32;
-            let (lints, others): (Vec<Attribute>, Vec<Attribute>) =
-                argument.attrs.iter().cloned().partition(is_lint_level);
-            let Pat::Ident(pattern) = &mut *argument.pat else {
-                names.push(String::new());
-                continue;
-            };
-            let plain = pattern.by_ref.is_none() && pattern.subpat.is_none();
-            names.push(unraw(&pattern.ident));
-            let Some(how) = how(&argument.ty, parameters, wrapped).filter(|_| plain && others.is_empty())
-            else {
-                continue;
-            };
-            let rebinds = !matches!(how, How::Look | How::LookThrough | How::Scalar);
-            let mutability = if rebinds { pattern.mutability.take() } else { None };
-            shown.push(Shown { number, name: pattern.ident.clone(), mutability, lints, how });
-        }
-        Arguments { names, shown }
-    }
-}
-
-/// Shows all arguments of a call of the module at once.
-fn preview(shown: &[Shown], method: &str, krate: &TokenStream, entered: &Ident) -> Option<TokenStream> {
-    let arguments: Vec<TokenStream> = shown
-        .iter()
-        .filter_map(|Shown { number, name, how, .. }| {
-            let value = match how {
-                How::Reference | How::LookThrough => quote!(&*#name),
-                How::Optional | How::Value | How::Look => quote!(&#name),
-                How::Scalar => return None,
-            };
-            Some(quote!((#number, #krate::__private::Erased::of(#value))))
-        })
-        .collect();
-    if arguments.is_empty() || !method.starts_with("forward") {
-        return None;
-    }
-    Some(quote!(if #entered.wants_preview() { #entered.preview(&[#(#arguments),*]); }))
-}
-
-fn how(ty: &Type, parameters: &[Ident], wrapped: bool) -> Option<How> {
-    if is_scalar(ty) {
-        return Some(How::Scalar);
-    }
-    match ty {
-        Type::Paren(inner) => how(&inner.elem, parameters, wrapped),
-        Type::Group(inner) => how(&inner.elem, parameters, wrapped),
-        Type::Reference(reference) if reference.mutability.is_some() => {
-            mentions(&reference.elem, "Tensor").then_some(How::LookThrough)
-        }
-        Type::Reference(reference) => {
-            // A tensor may go by another name; it can be looked at under any.
-            if !mentions(&reference.elem, "Tensor") && !matches!(&*reference.elem, Type::Path(_)) {
-                return None;
-            }
-            let known = is_tensor_or_option(&reference.elem) || is_one_of(&reference.elem, parameters);
-            let replaceable = wrapped && reference.lifetime.is_none() && known;
-            Some(if replaceable { How::Reference } else { How::LookThrough })
-        }
-        // `Option<&Tensor>`
-        Type::Path(_) if is_borrowing(ty) => {
-            if !mentions(ty, "Tensor") {
-                return None;
-            }
-            let inner = option_of(ty).filter(|_| wrapped);
-            match inner {
-                Some(Type::Reference(inner))
-                    if inner.lifetime.is_none() && inner.mutability.is_none() && is_tensor(&inner.elem) =>
-                {
-                    Some(How::Optional)
-                }
-                _ => Some(How::Look),
-            }
-        }
-        Type::Path(_) | Type::Tuple(_) | Type::Array(_) if !is_borrowing(ty) => Some(How::Value),
-        _ => None,
-    }
-}
-
-fn is_tensor(ty: &Type) -> bool {
-    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Tensor"))
-}
-
-fn is_tensor_or_option(ty: &Type) -> bool {
-    is_tensor(ty) || option_of(ty).is_some_and(is_tensor)
-}
-
-fn is_one_of(ty: &Type, parameters: &[Ident]) -> bool {
-    matches!(ty, Type::Path(path) if path.path.get_ident().is_some_and(|name| parameters.contains(name)))
-}
-
-fn option_of(ty: &Type) -> Option<&Type> {
-    let Type::Path(path) = ty else { return None };
-    let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
-    match arguments.args.first() {
-        Some(GenericArgument::Type(inner)) => Some(inner),
-        _ => None,
-    }
-}
-
-impl Shown {
-    fn tokens(&self, krate: &TokenStream, entered: &Ident) -> TokenStream {
-        let Shown { number, name, mutability, lints, how } = self;
-        let slot = format_ident!("__slot{number}", span = Span::mixed_site());
-        let new_slot = quote!(let mut #slot = #krate::__private::Slot::new(););
-        match how {
-            How::Reference => {
-                quote!(#new_slot #(#lints)* let #mutability #name = #entered.by_ref(#number, #name, &mut #slot);)
-            }
-            How::Optional => {
-                quote!(#new_slot #(#lints)* let #mutability #name = #entered.by_option(#number, #name, &mut #slot);)
-            }
-            How::Value => quote!(#(#lints)* let #mutability #name = #entered.by_value(#number, #name);),
-            How::Look => quote!(#entered.by_look(#number, &#name);),
-            How::LookThrough => quote!(#entered.by_look(#number, &*#name);),
-            How::Scalar => quote! {
-                if #entered.wants_scalars() {
-                    #entered.scalar(#number, ::core::format_args!("{:?}", &#name));
-                }
-            },
-        }
-    }
 }
 
 /// Gives numbers to names that are bound more than once: `x` becomes `x.0`, `x.1`, ..

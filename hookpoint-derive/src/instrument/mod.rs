@@ -1,18 +1,26 @@
 //! `#[auto_hook]`: which items are rewritten, and what is told to the registry.
 //!
-//! `method` wraps a method, `rewrite` walks through its body, `place` knows which expressions may be
-//! evaluated twice, `operands` which of them may be parameters, `known` which operations have gradients
-//! that need care.
+//! `method` wraps a method, `walk` goes through its body. What stands there is read (`read`), decided about
+//! (`decide`), and written (`write`). `place` knows which expressions may be evaluated twice, `operands` which of
+//! them may be parameters, `known` which operations have gradients that need care.
 
 mod anew;
+mod arguments;
+mod decide;
 mod effects;
 mod known;
+mod macros;
 mod method;
 mod operands;
 mod place;
+mod read;
 mod references;
-mod rewrite;
 mod scalars;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod sketches;
+mod walk;
+mod write;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, ToTokens};
@@ -20,6 +28,7 @@ use syn::{Attribute, ImplItem, Item, ItemFn, ItemImpl, ItemMod, Type};
 
 use crate::krate;
 use crate::problems::Problems;
+use crate::words::{On, Words};
 use method::Instrumented;
 
 /// `#[auto_hook]`
@@ -41,10 +50,7 @@ pub fn auto_hook(args: TokenStream, item: TokenStream) -> TokenStream {
     };
     let krate = krate::path();
     let written = match parsed {
-        Item::Impl(item) => {
-            check_has_methods(&item, &mut problems);
-            on_impl(item, &krate, &mut problems)
-        }
+        Item::Impl(item) => on_impl(item, &krate, &mut problems),
         Item::Mod(item) if item.content.is_some() => on_mod(item, &krate, &mut problems),
         Item::Fn(item) if item.sig.receiver().is_none() => on_fn(item, &krate, &mut problems),
         Item::Mod(item) => {
@@ -101,7 +107,7 @@ fn on_mod(mut item: ItemMod, krate: &TokenStream, problems: &mut Problems) -> To
                 derived(&inner.attrs.clone(), inner, krate, |item| &mut item.attrs, problems)
             }
             Item::Fn(mut inner) => {
-                if !take_words(&mut inner.attrs, On::Other, problems).skip {
+                if !Words::take(&mut inner.attrs, On::Item, problems).skip {
                     method::on_function(&inner.sig, &mut inner.block, krate);
                 }
                 inner.into_token_stream()
@@ -131,7 +137,7 @@ fn derived<T: ToTokens>(
     attrs_of: fn(&mut T) -> &mut Vec<Attribute>,
     problems: &mut Problems,
 ) -> TokenStream {
-    if take_words(attrs_of(&mut item), On::Other, problems).skip {
+    if Words::take(attrs_of(&mut item), On::Item, problems).skip {
         return item.into_token_stream();
     }
     let derives = |attr: &&Attribute| attr.path().is_ident("derive");
@@ -143,70 +149,14 @@ fn derived<T: ToTokens>(
     quote!(#[derive(#krate::AutoHook)] #item)
 }
 
-/// The words of `#[hook(..)]` on a method, function or type.
-#[derive(Default)]
-struct Words {
-    /// It is to be left alone.
-    skip: bool,
-    /// It changes nothing but what it returns, whatever its signature lets it.
-    pure: bool,
-}
-
-/// Where the words stand.
-#[derive(Clone, Copy, PartialEq)]
-enum On {
-    Method,
-    Other,
-}
-
-/// Takes `#[hook(..)]` off a method, function or type, and says what it says.
-fn take_words(attrs: &mut Vec<Attribute>, on: On, problems: &mut Problems) -> Words {
-    let mut words = Words::default();
-    attrs.retain(|attr| {
-        if !attr.path().is_ident("hook") {
-            return true;
-        }
-        let mut only_skip = true;
-        let parsed = attr.parse_nested_meta(|meta| {
-            match meta.path.get_ident().map(Ident::to_string).as_deref() {
-                Some("skip") => words.skip = true,
-                Some("pure") if on == On::Method => words.pure = true,
-                // A type's own words are the derive's business.
-                Some("crate") => only_skip = false,
-                _ => {
-                    let known = if on == On::Method { "`skip` or `pure`" } else { "`skip`" };
-                    problems.add(&meta.path, format!("unknown word; here `#[hook(..)]` takes {known}"));
-                    if let Ok(value) = meta.value() {
-                        let _: syn::Result<syn::Expr> = value.parse();
-                    }
-                }
-            }
-            Ok(())
-        });
-        if let Err(error) = parsed {
-            problems.push(error);
-        }
-        !only_skip
-    });
-    words
-}
-
-/// Asked for on one block, it must be good for something; in a module, constructors are just passed over.
-fn check_has_methods(item: &ItemImpl, problems: &mut Problems) {
-    let is_method = |inner: &ImplItem| matches!(inner, ImplItem::Fn(inner) if inner.sig.receiver().is_some());
-    if item.trait_.is_none() && !item.items.iter().any(is_method) {
-        let message = "no method here takes `self`, so there is nothing to hook; remove `#[auto_hook]`";
-        problems.add(&item.self_ty, message);
-    }
-}
-
+/// A block may have nothing to hook: whoever annotates all blocks of a file annotates constructors, too.
 fn on_impl(mut item: ItemImpl, krate: &TokenStream, problems: &mut Problems) -> TokenStream {
     let mut methods: Vec<Instrumented> = Vec::new();
     let parameters: Vec<Ident> =
         item.generics.type_params().map(|parameter| parameter.ident.clone()).collect();
     for inner in &mut item.items {
         let ImplItem::Fn(function) = inner else { continue };
-        let words = take_words(&mut function.attrs, On::Method, problems);
+        let words = Words::take(&mut function.attrs, On::Method, problems);
         if words.skip {
             continue;
         }

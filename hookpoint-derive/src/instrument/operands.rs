@@ -2,16 +2,13 @@
 
 use std::collections::HashSet;
 
-use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
-use syn::spanned::Spanned;
 use syn::{Expr, ExprMethodCall, Lit, Member};
 
-use super::known::is_always_heard;
 use super::place::{is_constructor, is_pure, starts_upper};
 use crate::derive::unraw;
 
 /// An operand that is looked at before the operation is done.
+#[derive(Clone)]
 pub struct Operand {
     pub expr: Expr,
     /// Which operand it is, or is a part of.
@@ -221,48 +218,5 @@ pub fn is_integer(expr: &Expr) -> bool {
         Expr::Lit(lit) => matches!(&lit.lit, Lit::Int(_)),
         Expr::Paren(inner) => is_integer(&inner.expr),
         _ => false,
-    }
-}
-
-/// What an operation is called, and how it is written.
-pub struct Operation {
-    pub name: String,
-    pub kind: &'static str,
-    pub span: Span,
-}
-
-/// ```text
-/// (if operations_wanted() { uses(&SITE, &[(1, "scale", Erased::of(&self.scale))]) } else { NONE })
-/// ```
-///
-/// Of an operation that writes into a tensor, every run hears: `(if active() { uses(..) } else { NONE })`.
-pub fn uses(operation: &Operation, found: &[Operand], krate: &TokenStream) -> TokenStream {
-    let now = uses_now(operation, found, krate);
-    let asked = match operation.kind != "Function" && is_always_heard(&operation.name) {
-        true => quote!(active),
-        false => quote!(operations_wanted),
-    };
-    quote!((if #krate::__private::#asked() { #now } else { #krate::__private::Uses::NONE }))
-}
-
-/// The same where somebody is known to listen.
-pub fn uses_now(operation: &Operation, found: &[Operand], krate: &TokenStream) -> TokenStream {
-    let each = found.iter().map(|Operand { expr, number, field }| {
-        let at = Span::call_site().located_at(expr.span());
-        quote_spanned!(at=> (#number, #field, #krate::__private::Erased::of(&#expr)))
-    });
-    let Operation { name, kind, span } = operation;
-    let kind = Ident::new(kind, Span::call_site());
-    let line = quote_spanned!(*span=> ::core::line!());
-    quote! {
-        #krate::__private::uses(
-            &#krate::__private::OpSite {
-                name: #name,
-                kind: #krate::__private::OpKind::#kind,
-                file: ::core::file!(),
-                line: #line,
-            },
-            &[#(#each),*],
-        )
     }
 }

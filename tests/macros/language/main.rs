@@ -137,11 +137,35 @@ twin::twins! {
         attributes_stay_where_they_are,
         numbers_and_strings_are_left_alone,
     }
+    macros {
+        lists,
+        a_list_of_one_value,
+        conditions,
+        patterns,
+        texts,
+        macros_in_macros,
+        macros_of_ones_own,
+    }
     modules {
         everything_in_a_module,
+        annotated_blocks_without_forward_code,
     }
     hygiene {
         shadowed_prelude,
         names_that_generated_code_uses,
     }
+}
+
+/// An assertion shows the code that stands in the source, not what became of it.
+#[test]
+fn a_failing_assertion_shows_its_code() {
+    let message = |model: fn() -> bool| {
+        let panic = std::panic::catch_unwind(model).unwrap_err();
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap()
+    };
+    let plain = message(|| plain::macros::conditions::fails(&plain::macros::conditions::model()));
+    let hooked = message(|| hooked::macros::conditions::fails(&hooked::macros::conditions::model()));
+    assert_eq!(hooked, plain);
+    assert!(plain.contains("self.is_wide(&self.a.forward(x)?)?"), "{plain}");
 }

@@ -81,3 +81,63 @@ pub mod everything_in_a_module {
         }
     }
 }
+
+/// Whoever annotates by a regular expression puts the attribute on every block.
+pub mod annotated_blocks_without_forward_code {
+    use super::super::AutoHook;
+    use super::*;
+
+    pub const POINTS: &[&str] = &[":x", "a", ""];
+
+    #[derive(AutoHook)]
+    pub struct Model {
+        a: Linear,
+    }
+
+    #[auto_hook]
+    impl Model {
+        const BIAS: bool = true;
+
+        fn new() -> Self {
+            let _ = Self::BIAS;
+            Self { a: square() }
+        }
+    }
+
+    #[auto_hook]
+    impl Model {}
+
+    #[auto_hook]
+    impl Default for Model {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
+
+    pub struct Config;
+
+    #[auto_hook]
+    impl Config {
+        fn build() -> Model {
+            Model::default()
+        }
+    }
+
+    #[auto_hook]
+    impl From<Config> for Model {
+        fn from(_: Config) -> Self {
+            Config::build()
+        }
+    }
+
+    #[auto_hook]
+    impl Model {
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            self.a.forward(x)
+        }
+    }
+
+    pub fn model() -> Model {
+        Model::from(Config)
+    }
+}
