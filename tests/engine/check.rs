@@ -9,6 +9,7 @@ use hookpoint::{
     check_auto_hook, check_auto_hook_mut, check_auto_hook_with, Check, CheckOptions, CheckReport, ErrorKind,
     Outcome,
 };
+use hookpoint_sae as _; // so that its model is on the list
 
 use crate::models::{bits, device, full, input, linear, model, wave, zeros, Counter, Mlp, Test, Times};
 
@@ -523,7 +524,12 @@ fn every_bundled_model_passes() -> Test {
         // A model has a root that fires, and the points that its own list has.
         assert!(report.points() >= model.hook_dict(&device())?.len());
     }
-    assert!(names.contains(&"autoencoder") && names.contains(&"conv_autoencoder"), "{names:?}");
+    assert!(
+        names.contains(&"autoencoder")
+            && names.contains(&"conv_autoencoder")
+            && names.contains(&"sae (relu)"),
+        "{names:?}"
+    );
     names.dedup();
     assert_eq!(names.len(), hookpoint_models::bundled().count(), "two models have one name");
     Ok(())
