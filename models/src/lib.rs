@@ -33,7 +33,7 @@
 //! | [`cnn`] | small convolutional networks with pooling and unpooling, and saliency at any layer |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
-//! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
+//! The tools of [`hookpoint_interp`] look into every [`Transformer`] of them. [`language`] has
 //! what models that continue texts share.
 //! [`layers`] compute with the kernels of [`hookpoint_kernels`].
 //! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
@@ -49,9 +49,7 @@ pub mod gpt2;
 pub mod init;
 pub mod language;
 pub mod layers;
-pub mod lens;
 pub mod llama;
-pub mod sweeps;
 pub mod weights;
 
 mod activation;
@@ -60,6 +58,7 @@ mod bundled;
 mod gguf;
 
 pub use bundled::{bundled, Bundled};
+pub use hookpoint_interp::Transformer;
 
 /// What [`bundle!`] calls. Not part of the public surface.
 #[doc(hidden)]

@@ -6,10 +6,9 @@ use candle_core::{DType, Tensor, D};
 use hookpoint::{ActivationCache, Error, Hooked, Result};
 
 use super::breakdown::Breakdown;
-use super::norm::Norm;
 use super::place;
 use super::target::{Resolved, Target};
-use super::transformer::{Site, Transformer};
+use crate::{Norm, Site, Transformer};
 
 /// Which parts a logit is taken apart into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +38,7 @@ pub enum By {
 /// use candle_core::{Device, Tensor};
 /// use hookpoint::prelude::*;
 /// use hookpoint_models::gpt2::{Config, Gpt2};
-/// use hookpoint_models::lens::{Attribution, By, Target};
+/// use hookpoint_interp::lens::{Attribution, By, Target};
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 1, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);

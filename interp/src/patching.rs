@@ -3,14 +3,8 @@
 use std::fmt;
 
 use candle_core::{Device, Tensor};
-
-use crate::cache::Activations;
-use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::Hooked;
-use crate::plan::BoxedError;
-use crate::select::IntoPatterns;
-use crate::sweep::{Batch, Sweep, SweepCell};
-use crate::tree::AutoHook;
+use hookpoint::sweep::{Batch, SweepCell};
+use hookpoint::{Activations, AutoHook, BoxedError, Error, ErrorKind, Hooked, IntoPatterns, Result, Sweep};
 
 /// What single activations of a clean input do in a run with a corrupted one.
 ///
@@ -24,7 +18,7 @@ use crate::tree::AutoHook;
 /// ```
 #[doc = include_str!("two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::Patching;
+/// use hookpoint_interp::Patching;
 ///
 /// let clean = Tensor::new(&[[1f32, 3.]], &Device::Cpu)?;
 /// let patching = Patching::run(&model, "up[:, *]", &clean, &x, |m, x| {
@@ -81,7 +75,7 @@ impl Patching {
         })?;
         let points: Vec<String> = sets.iter().map(|(point, _)| point.clone()).collect();
         let run = |m: &M, Alone(input): &Alone<'_, X>| -> Result<Tensor> {
-            let value = measure(m, input).map_err(|error| Error::from_boxed(error.into()))?;
+            let value = measure(m, input).map_err(|error| Error::other(error))?;
             Ok(Tensor::new(value, &Device::Cpu)?)
         };
         let sweep = Sweep::sets(model, sets)?.one_by_one();
@@ -98,7 +92,7 @@ impl Patching {
             let known = self.effects.iter().map(|effect| effect.point.as_str());
             Error::from(ErrorKind::MissingKey {
                 key: point.to_string(),
-                nearest: crate::select::nearest(point, known),
+                nearest: hookpoint::error::nearest(point, known),
             })
         })?;
         self.share(effect).ok_or_else(|| {

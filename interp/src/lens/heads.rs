@@ -6,12 +6,12 @@ use candle_core::{DType, Device, Tensor};
 use hookpoint::{Error, Hooked, Result};
 
 use super::detector::{Detector, Measure};
-use super::transformer::{Head, Site, Transformer};
+use crate::{Head, Site, Transformer};
 
 /// What is looked for, and what is left out of account.
 ///
 /// ```
-/// use hookpoint_models::lens::{Detection, Detector};
+/// use hookpoint_interp::lens::{Detection, Detector};
 ///
 /// // Heads that have nothing to do often look at the first token, and at their own.
 /// let detection = Detection::new(Detector::Induction).without_first().without_current();
@@ -114,7 +114,8 @@ impl From<&Detection> for Detection {
 /// use candle_core::{Device, Tensor};
 /// use hookpoint::prelude::*;
 /// use hookpoint_models::gpt2::{Config, Gpt2};
-/// use hookpoint_models::lens::{Detector, Head, HeadScores};
+/// use hookpoint_interp::lens::{Detector, HeadScores};
+/// use hookpoint_interp::Head;
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);

@@ -1,15 +1,11 @@
 //! One backward pass for all points.
 
 use candle_core::Tensor;
+use hookpoint::{
+    ActivationCache, AutoHook, BoxedError, Error, ErrorKind, Hooked, IntoPatterns, Pattern, Result,
+};
 
 use super::result::{number, Attribution};
-use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::Hooked;
-use crate::pattern::Pattern;
-use crate::plan::BoxedError;
-use crate::select::IntoPatterns;
-use crate::tree::AutoHook;
 
 /// What patching each point of the corrupted run with its value in the clean run would change in the
 /// metric, to first order: the gradient in the corrupted run times the difference of the values.
@@ -45,7 +41,7 @@ where
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::attribution;
+/// use hookpoint_interp::attribution;
 ///
 /// let metric = |output: &Tensor| (output.sum_all()? * 3.);
 /// let found = attribution::gradient_x_activation(&model, |m| m.forward(&x), metric, ["up", "down"])?;
@@ -88,14 +84,14 @@ impl Clean {
         E: Into<BoxedError>,
     {
         let run = model.plan().cache(points)?.run(run)?;
-        let metric = metric(&run.output).map_err(|error| Error::from_boxed(error.into()))?;
+        let metric = metric(&run.output).map_err(|error| Error::other(error))?;
         Ok(Self { cache: run.cache, metric: number(&metric)? })
     }
 
     /// How the values differ from those of another run, at the points of `at`.
     pub fn minus(&self, corrupted: &ActivationCache, at: &ActivationCache) -> Result<ActivationCache> {
         for name in at.keys() {
-            let (ours, theirs) = (self.cache.exact_calls(name).count(), corrupted.exact_calls(name).count());
+            let (ours, theirs) = (self.cache.calls(name).len(), corrupted.calls(name).len());
             if ours != theirs {
                 let point = name.to_string();
                 return Err(ErrorKind::CallsDiffer { point, clean: ours, corrupted: theirs }.into());

@@ -1,13 +1,15 @@
-//! What the lenses have to know about a model.
+//! What tools have to know about a transformer, whoever wrote it.
+
+mod norm;
 
 use std::fmt;
 
 use candle_core::Tensor;
 use hookpoint::{AutoHook, Error, Result};
 
-use super::norm::Norm;
+pub use norm::Norm;
 
-/// A transformer that the lenses can look into: a residual stream, blocks of attention and an mlp that add
+/// A transformer that tools can look into: a residual stream, blocks of attention and an mlp that add
 /// to it, a final norm, and an unembedding that makes logits of it.
 ///
 /// Points have the names of TransformerLens unless [`point`](Self::point) says otherwise.
@@ -15,7 +17,7 @@ use super::norm::Norm;
 /// ```
 /// use candle_core::Device;
 /// use hookpoint_models::gpt2::{Config, Gpt2};
-/// use hookpoint_models::lens::{Head, Site, Transformer};
+/// use hookpoint_interp::{Head, Site, Transformer};
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Gpt2::random(&config, 0, &Device::Cpu)?;
@@ -88,14 +90,6 @@ pub trait Transformer: AutoHook {
         }
         Ok(format!("{}[:, :, {}]", self.point(Site::HeadOut, head.layer), head.head))
     }
-}
-
-/// A block by its number.
-pub(crate) fn layer_of<B>(blocks: &[B], layer: usize) -> candle_core::Result<&B> {
-    let layers = blocks.len();
-    blocks.get(layer).ok_or_else(|| {
-        Error::msg(format!("there is no layer {layer}: this model has {layers}, counted from 0")).into()
-    })
 }
 
 /// A point that every block has.

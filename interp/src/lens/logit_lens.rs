@@ -7,7 +7,7 @@ use candle_nn::ops::softmax;
 use hookpoint::{Error, Hooked, Result};
 
 use super::place;
-use super::transformer::{Site, Transformer};
+use crate::{Site, Transformer};
 
 /// What the model would say after each block: the residual stream there, through the final norm and the
 /// unembedding.
@@ -20,7 +20,7 @@ use super::transformer::{Site, Transformer};
 /// use candle_core::{Device, Tensor};
 /// use hookpoint::prelude::*;
 /// use hookpoint_models::gpt2::{Config, Gpt2};
-/// use hookpoint_models::lens::LogitLens;
+/// use hookpoint_interp::lens::LogitLens;
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);

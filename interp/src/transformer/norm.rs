@@ -33,7 +33,7 @@ impl Norm {
     }
 
     /// `x` without its mean, where the norm takes it away.
-    pub(super) fn centered(&self, x: &Tensor) -> Result<Tensor> {
+    pub(crate) fn centered(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Norm::Layer { .. } => x.broadcast_sub(&x.mean_keepdim(D::Minus1)?),
             Norm::Rms { .. } => Ok(x.clone()),
@@ -41,7 +41,7 @@ impl Norm {
     }
 
     /// What `resid` of `[.., d_model]` is divided by: `[.., 1]`.
-    pub(super) fn scale(&self, resid: &Tensor) -> Result<Tensor> {
+    pub(crate) fn scale(&self, resid: &Tensor) -> Result<Tensor> {
         let (.., epsilon) = self.parts();
         (self.centered(resid)?.sqr()?.mean_keepdim(D::Minus1)? + epsilon)?.sqrt()
     }
@@ -60,13 +60,13 @@ impl Norm {
 
     /// The direction before the norm that becomes `direction`, `[.., d_model]`, behind it, but for the scale.
     /// Taking a mean away is its own transpose.
-    pub(super) fn before(&self, direction: &Tensor) -> Result<Tensor> {
+    pub(crate) fn before(&self, direction: &Tensor) -> Result<Tensor> {
         let (weight, ..) = self.parts();
         self.centered(&direction.broadcast_mul(&weight.to_dtype(DType::F32)?)?)
     }
 
     /// What the bias adds along `direction`, `[.., d_model]`: `[..]`.
-    pub(super) fn bias_along(&self, direction: &Tensor) -> Result<Option<Tensor>> {
+    pub(crate) fn bias_along(&self, direction: &Tensor) -> Result<Option<Tensor>> {
         let (_, bias, _) = self.parts();
         let along = |bias: &Tensor| direction.broadcast_mul(&bias.to_dtype(DType::F32)?)?.sum(D::Minus1);
         bias.map(along).transpose()

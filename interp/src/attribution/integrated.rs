@@ -1,15 +1,10 @@
 //! Gradients along the way from one value to another.
 
 use candle_core::Tensor;
+use hookpoint::{ActivationCache, AutoHook, BoxedError, Error, Hooked, IntoPatterns, Result};
 
 use super::first_order::Clean;
 use super::result::{number, Attribution};
-use crate::cache::ActivationCache;
-use crate::error::{Error, Result};
-use crate::hooked::Hooked;
-use crate::plan::BoxedError;
-use crate::select::IntoPatterns;
-use crate::tree::AutoHook;
 
 /// What patching each point of the corrupted run with its value in the clean run changes in the metric:
 /// the gradient, averaged over `steps` values on the straight way from the corrupted to the clean one, times
@@ -22,7 +17,7 @@ use crate::tree::AutoHook;
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::attribution;
+/// use hookpoint_interp::attribution;
 ///
 /// let metric = |output: &Tensor| output.sqr()?.sum_all();
 /// let baseline = x.zeros_like()?;
@@ -63,10 +58,7 @@ where
             // The middle of each piece of the way.
             let share = (step as f64 + 0.5) / steps as f64;
             let here = from.combine(&way, |from, way| from.add(&way.affine(share, 0.)?))?;
-            let mut plan = model.plan();
-            for (name, tensor) in here.named_calls() {
-                plan = plan.patch(name.as_str(), tensor)?;
-            }
+            let plan = model.plan().patch_all(&here)?;
             let run = plan.cache_grad(point)?.backward_with(&corrupted, |output, _| metric(output))?;
             total = Some(match total {
                 Some(total) => (&total + &run.grads)?,

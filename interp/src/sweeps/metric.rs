@@ -3,7 +3,8 @@
 use candle_core::{Tensor, D};
 use hookpoint::{HookCtx, Result, Sweep, SweepResult};
 
-use crate::lens::{Norm, Output, Target, Transformer};
+use crate::lens::Target;
+use crate::{Norm, Output, Transformer};
 
 /// The logits of a [`Target`] at one position, as what a sweep measures: the mean over the rows of the batch.
 ///
@@ -15,8 +16,8 @@ use crate::lens::{Norm, Output, Target, Transformer};
 /// use candle_core::{Device, Tensor};
 /// use hookpoint::{ablate, prelude::*};
 /// use hookpoint_models::gpt2::{Config, Gpt2};
-/// use hookpoint_models::lens::Target;
-/// use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
+/// use hookpoint_interp::lens::Target;
+/// use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);

@@ -1,14 +1,9 @@
 //! Steering: a direction in which a model is pushed.
 
 use candle_core::{DType, Tensor};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::hooked::Hooked;
-use crate::plan::BoxedError;
-use crate::run::HookCtx;
-use crate::select::IntoPatterns;
-use crate::tracker::{Over, Tracker};
-use crate::tree::AutoHook;
+use hookpoint::{
+    AutoHook, BoxedError, Error, ErrorKind, HookCtx, Hooked, IntoPatterns, Over, Result, Tracker,
+};
 
 /// A direction at a point: what differs there, on average, between two sets of inputs.
 ///
@@ -18,7 +13,7 @@ use crate::tree::AutoHook;
 /// ```
 #[doc = include_str!("two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::SteeringVector;
+/// use hookpoint_interp::SteeringVector;
 ///
 /// let inputs = |numbers: [[f32; 2]; 2]| numbers.map(|row| Tensor::new(&[row], &Device::Cpu).unwrap());
 /// let more = inputs([[1., 4.], [1., 6.]]);
@@ -107,7 +102,7 @@ impl SteeringVector {
     }
 
     /// A hook that adds the direction, so many times, to all that it is given. In a generation this is
-    /// every step; [`Steps::limit`](crate::Steps::limit) takes some of them.
+    /// every step; [`Steps::limit`](hookpoint::Steps::limit) takes some of them.
     pub fn hook(
         &self,
         strength: f64,
@@ -132,7 +127,7 @@ impl SteeringVector {
 
 fn mean_at<M: AutoHook, B, T, E: Into<BoxedError>>(
     model: &Hooked<M>,
-    point: &[crate::Pattern],
+    point: &[hookpoint::Pattern],
     which: &str,
     inputs: impl IntoIterator<Item = B>,
     run: impl FnMut(&M, B) -> std::result::Result<T, E>,

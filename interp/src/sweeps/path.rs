@@ -5,7 +5,7 @@ use hookpoint::sweep::{Axis, Sets};
 use hookpoint::{ActivationCache, Error, Hooked, Result, Sweep, SweepResult};
 
 use super::{beside, patterns, Cells, LogitMetric, Part};
-use crate::lens::{Head, Site, Transformer};
+use crate::{Head, Site, Transformer};
 
 /// Who is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,8 +39,9 @@ pub enum Receiver {
 /// use candle_core::{Device, Tensor};
 /// use hookpoint::prelude::*;
 /// use hookpoint_models::gpt2::{Config, Gpt2};
-/// use hookpoint_models::lens::{Head, Target};
-/// use hookpoint_models::sweeps::{Cells, LogitMetric, Part, PathPatching, Receiver};
+/// use hookpoint_interp::lens::Target;
+/// use hookpoint_interp::Head;
+/// use hookpoint_interp::sweeps::{Cells, LogitMetric, Part, PathPatching, Receiver};
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);

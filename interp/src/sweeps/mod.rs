@@ -10,8 +10,8 @@
 //! use candle_core::{Device, Tensor};
 //! use hookpoint::prelude::*;
 //! use hookpoint_models::gpt2::{Config, Gpt2};
-//! use hookpoint_models::lens::Target;
-//! use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
+//! use hookpoint_interp::lens::Target;
+//! use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 //!
 //! let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 //! let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
@@ -35,7 +35,7 @@ mod path;
 
 use hookpoint::{Hooked, Result, Sweep};
 
-use crate::lens::{Site, Transformer};
+use crate::{Site, Transformer};
 pub use metric::LogitMetric;
 pub use path::{PathPatching, Receiver};
 

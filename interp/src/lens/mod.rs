@@ -6,8 +6,8 @@
 //! | [`Attribution`] | how much does each layer, head or group of neurons add to a logit? |
 //! | [`HeadScores`] | which heads look at the previous token, at copies, at what followed a copy? |
 //!
-//! They work on every model that is a [`Transformer`]. What needs no transformer is in hookpoint itself:
-//! [`hookpoint::ablate`], [`hookpoint::SteeringVector`], [`hookpoint::Patching`].
+//! They work on every model that is a [`Transformer`](crate::Transformer). What needs no transformer is beside them:
+//! [`SteeringVector`](crate::SteeringVector), [`Patching`](crate::Patching), [`attribution`](crate::attribution).
 //!
 //! Each lens runs the model once through its `Hooked`, so hooks that are registered there are in force.
 //!
@@ -15,7 +15,7 @@
 //! use candle_core::{Device, Tensor};
 //! use hookpoint::prelude::*;
 //! use hookpoint_models::gpt2::{Config, Gpt2};
-//! use hookpoint_models::lens::{Attribution, By, Detector, HeadScores, LogitLens, Target};
+//! use hookpoint_interp::lens::{Attribution, By, Detector, HeadScores, LogitLens, Target};
 //!
 //! let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 //! let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
@@ -40,20 +40,14 @@ mod breakdown;
 mod detector;
 mod heads;
 mod logit_lens;
-mod norm;
 mod target;
-mod transformer;
 
 pub use attribution::{Attribution, By};
 pub use breakdown::Breakdown;
 pub use detector::{Detector, Measure};
 pub use heads::{Detection, HeadScores};
 pub use logit_lens::LogitLens;
-pub use norm::Norm;
 pub use target::{Target, Tokens};
-pub use transformer::{Head, Output, Site, Transformer};
-
-pub(crate) use transformer::layer_of;
 
 use hookpoint::{Error, Result};
 

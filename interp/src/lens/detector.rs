@@ -6,7 +6,7 @@ use hookpoint::{Error, Result};
 /// These are the patterns of TransformerLens's `head_detector`.
 ///
 /// ```
-/// use hookpoint_models::lens::Detector;
+/// use hookpoint_interp::lens::Detector;
 ///
 /// // With the tokens `a b a`: the second `a` looks at the `b` that followed the first.
 /// assert_eq!(

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
-
-use crate::cache::ActivationCache;
-use crate::error::{ErrorKind, Result};
-use crate::select::nearest;
+use hookpoint::error::nearest;
+use hookpoint::{ActivationCache, ErrorKind, Result};
 
 /// What each point contributes to a metric: element by element, and as one number.
 #[derive(Clone, Debug)]
@@ -27,7 +25,7 @@ impl Attribution {
         let mut sums = Vec::new();
         for name in tensors.keys() {
             let mut sum = 0.;
-            for tensor in tensors.exact_calls(name) {
+            for tensor in tensors.calls(name) {
                 sum += number(&tensor.to_dtype(DType::F64)?.sum_all()?)?;
             }
             sums.push((Arc::from(name), sum));

@@ -14,7 +14,7 @@
 //! ```
 #![doc = include_str!("../two_layers.txt")]
 //! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-//! use hookpoint::attribution;
+//! use hookpoint_interp::attribution;
 //!
 //! let other = Tensor::new(&[[3f32, 4.]], &Device::Cpu)?;
 //! let found = attribution::patching(

@@ -6,7 +6,7 @@ use hookpoint::{Error, Result};
 /// The logits that an attribution is about: those of a token, or how much they exceed those of another.
 ///
 /// ```
-/// use hookpoint_models::lens::Target;
+/// use hookpoint_interp::lens::Target;
 ///
 /// // One token for all rows and positions; how much more likely it is than another.
 /// let one = Target::token(7).against(3);
