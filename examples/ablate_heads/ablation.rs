@@ -5,7 +5,7 @@ use candle_core::Tensor;
 use clap::ValueEnum;
 use hookpoint::{ablate, ActivationCache, Hooked, Over, Tracker};
 use hookpoint_examples::Progress;
-use hookpoint_models::lens::{Head, Site, Transformer};
+use hookpoint_interp::{Head, Site, Transformer};
 
 use crate::questions::Questions;
 

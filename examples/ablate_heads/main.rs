@@ -20,8 +20,8 @@ use anyhow::Result;
 use clap::builder::RangedU64ValueParser;
 use clap::Parser;
 use hookpoint_examples::{exit, grid, words, ModelArgs, Progress, Screen, Subject, Task};
+use hookpoint_interp::{Head, Transformer};
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::{Head, Transformer};
 
 use ablation::{How, Losses};
 use questions::{Questions, Skill};

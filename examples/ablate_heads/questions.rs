@@ -5,9 +5,9 @@ use candle_core::{DType, Tensor, D};
 use clap::ValueEnum;
 use hookpoint::Hooked;
 use hookpoint_examples::Subject;
+use hookpoint_interp::Transformer;
 use hookpoint_models::english::{English, Pairs};
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::Transformer;
 
 /// Something that models learn to do.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Parser, ValueEnum};
-use hookpoint_models::sae::Architecture;
+use hookpoint_sae::Architecture;
 
 /// Trains a sparse autoencoder on the small GPT-2 that comes with hookpoint, and shows what its features stand for.
 #[derive(Parser, Clone, Debug)]

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use candle_core::{DType, Tensor};
 use hookpoint::Hooked;
+use hookpoint_interp::{Norm, Transformer};
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::lens::{Norm, Transformer};
-use hookpoint_models::sae::{next_token_loss, LossRecovered, Metrics, Sae};
+use hookpoint_sae::{next_token_loss, LossRecovered, Metrics, Sae};
 use serde::Serialize;
 
 use crate::args::Args;

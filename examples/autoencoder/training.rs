@@ -6,7 +6,7 @@ use anyhow::Result;
 use candle_core::Device;
 use hookpoint::Hooked;
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::sae::{Config, Live, Progress, Sae, TrainOptions, Trainer};
+use hookpoint_sae::{Config, Live, Progress, Sae, TrainOptions, Trainer};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Args;

@@ -19,8 +19,8 @@ use candle_core::{DType, Device, Tensor};
 use clap::{Parser, ValueEnum};
 use hookpoint::ActivationCache;
 use hookpoint_examples::{exit, words, ModelArgs, Screen, Subject, Task};
+use hookpoint_interp::Transformer;
 use hookpoint_models::language::{Generation, LanguageModel};
-use hookpoint_models::lens::Transformer;
 
 /// What is kept where nothing is said.
 const POINTS: &[&str] =

@@ -20,8 +20,8 @@ use anyhow::Result;
 use clap::Parser;
 use hookpoint::Run;
 use hookpoint_examples::{exit, words, ModelArgs, Screen, Subject, Task};
+use hookpoint_interp::Transformer;
 use hookpoint_models::language::{Generation, LanguageModel, Sampling};
-use hookpoint_models::lens::Transformer;
 
 use steps::Step;
 

@@ -6,8 +6,8 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor, D};
 use hookpoint::{ActivationCache, Hooked, Plan};
 use hookpoint_examples::{words, Screen, Subject};
+use hookpoint_interp::{Head, Site, Transformer};
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::{Head, Site, Transformer};
 
 /// The logits behind the last token, which are those of the next.
 const LOGITS: &str = "unembed[:, -1]";

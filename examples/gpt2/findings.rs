@@ -7,8 +7,9 @@ mod points;
 
 use anyhow::Result;
 use hookpoint_examples::{Progress, Subject};
+use hookpoint_interp::lens::LogitLens;
+use hookpoint_interp::Transformer;
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::{LogitLens, Transformer};
 use serde::Serialize;
 
 use crate::question::Question;

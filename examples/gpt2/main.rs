@@ -27,8 +27,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use hookpoint_examples::{exit, Progress, Screen, Subject, Task};
+use hookpoint_interp::Transformer;
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::Transformer;
 
 use args::Args;
 use findings::Findings;

@@ -4,8 +4,8 @@ use anyhow::{bail, Context, Result};
 use candle_core::{DType, Tensor};
 use hookpoint::Hooked;
 use hookpoint_examples::Subject;
+use hookpoint_interp::Transformer;
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::Transformer;
 
 use crate::args::Args;
 

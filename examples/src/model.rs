@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{bail, Result};
 use candle_core::{DType, Device, Tensor};
 use hookpoint::Hooked;
+use hookpoint_interp::Transformer;
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::language::{LanguageModel, Tokenizer};
-use hookpoint_models::lens::Transformer;
 use hookpoint_models::llama::Llama;
 
 /// The arguments that choose a model and a device.

@@ -16,10 +16,10 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure, Result};
 use candle_core::{DType, Tensor, D};
 use clap::{Parser, ValueEnum};
-use hookpoint::{Hooked, SteeringVector, Steps};
+use hookpoint::{Hooked, Steps};
 use hookpoint_examples::{exit, words, ModelArgs, Progress, Screen, Subject, Task};
+use hookpoint_interp::{Site, SteeringVector, Transformer};
 use hookpoint_models::language::{Generation, LanguageModel};
-use hookpoint_models::lens::{Site, Transformer};
 
 /// Many of what is one in the other.
 const MANY: &[&str] = &["The dogs", "The girls", "The doctors", "The birds", "The boys", "The teachers"];

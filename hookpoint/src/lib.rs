@@ -133,8 +133,8 @@
 //! ```
 //!
 //! A gradient that was asked for and cannot be had is an error that says why: the loss does not depend on
-//! the point, or something on the way has no backward. [`attribution`] has attribution patching, integrated
-//! gradients and gradient times activation.
+//! the point, or something on the way has no backward. The crate `hookpoint-interp` has attribution patching,
+//! integrated gradients and gradient times activation.
 //!
 //! # Caches
 //!
@@ -186,7 +186,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod ablate;
-pub mod attribution;
 pub mod error;
 pub mod listen;
 pub mod memory;
@@ -202,13 +201,11 @@ mod fingerprint;
 mod hooked;
 mod manager;
 mod nearest;
-mod patching;
 mod plan;
 mod raw;
 mod recording;
 mod run;
 mod select;
-mod steer;
 mod tracker;
 mod tree;
 mod value;
@@ -230,7 +227,6 @@ pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use manager::{
     HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, Registration,
 };
-pub use patching::{Effect, Patching};
 pub use pattern::{Index, Pattern};
 pub use plan::{BoxedError, GradRun, Plan, Run, Scan};
 pub use recording::Recording;
@@ -239,7 +235,6 @@ pub use run::{
     Steps,
 };
 pub use select::IntoPatterns;
-pub use steer::SteeringVector;
 pub use sweep::{Sweep, SweepResult};
 pub use tracker::{Keep, Over, Stats, Tracked, Tracker};
 pub use tree::{

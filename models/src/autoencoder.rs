@@ -6,7 +6,7 @@
 use candle_core::{DType, Device, Module, Result, Tensor};
 use hookpoint::prelude::*;
 
-use crate::bundled::bundle;
+use crate::bundle;
 use crate::init::Init;
 
 /// The sizes of an [`AutoEncoder`], and the seed of its weights.

@@ -1,9 +1,9 @@
-//! The models of this crate as a list, so that one test can check them all.
+//! Models as a list, so that one test can check them all.
 
 use candle_core::Device;
 use hookpoint::{CheckOptions, CheckReport, GradientReport, HookDict, Result};
 
-/// A model of this crate with small weights of its own and an input, ready to be checked.
+/// A model with small weights of its own and an input, ready to be checked. [`bundle!`](crate::bundle) makes one.
 ///
 /// ```
 /// use candle_core::Device;
@@ -51,44 +51,57 @@ impl Bundled {
     }
 }
 
-/// The models of this crate, by name.
+/// The models of this crate, and those of others that are part of the program, by name.
 pub fn bundled() -> impl Iterator<Item = &'static Bundled> {
     let mut all: Vec<&'static Bundled> = inventory::iter::<Bundled>.into_iter().collect();
     all.sort_by_key(|model| model.name);
     all.into_iter()
 }
 
-/// Puts a model on the list. Every model file does so once:
+/// Puts a model on the list of [`bundled`] ones. Every model file does so once:
 ///
-/// ```text
-/// bundle! {
-///     "gpt2",
-///     model: |device| Gpt2::embedded(device),
-///     input: |device| Tensor::new(&[[1u32, 2, 3]], device),
-///     run: |m, ids| m.forward(ids),               // `run mut: ..` where forward takes `&mut self`
+/// ```
+/// use candle_core::{Device, Module, Tensor};
+/// use candle_nn::Linear;
+///
+/// fn linear(device: &Device) -> hookpoint::Result<Linear> {
+///     Ok(Linear::new(Tensor::new(&[[1f32, 2.]], device)?, None))
+/// }
+///
+/// hookpoint_models::bundle! {
+///     "linear",
+///     model: |device| linear(device),
+///     input: |device| Tensor::new(&[[3f32, 4.]], device),
+///     run: |m, x| m.forward(x),                   // `run mut: ..` where forward takes `&mut self`
 ///     except: ["h.*.attn:mask"],                  // optional: points that need not fire or show
 /// }
+///
+/// # fn main() -> hookpoint::Result<()> {
+/// let linear = hookpoint_models::bundled().find(|model| model.name() == "linear").unwrap();
+/// assert_eq!(linear.hook_dict(&Device::Cpu)?.keys().collect::<Vec<_>>(), [""]);
+/// # Ok(()) }
 /// ```
+#[macro_export]
 macro_rules! bundle {
     ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
      run: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
-        bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
-            |model, options| ::hookpoint::check_auto_hook(&::hookpoint::Hooked::new(model)).options(options).run(|$m| $run),
-            |model, points| ::hookpoint::check_gradients(&::hookpoint::Hooked::new(model)).points(points)?.run(|$m| $run));
+        $crate::bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
+            |model, options| $crate::__private::hookpoint::check_auto_hook(&$crate::__private::hookpoint::Hooked::new(model)).options(options).run(|$m| $run),
+            |model, points| $crate::__private::hookpoint::check_gradients(&$crate::__private::hookpoint::Hooked::new(model)).points(points)?.run(|$m| $run));
     };
     ($name:literal, model: |$device:ident| $model:expr, input: |$there:ident| $input:expr,
      run mut: |$m:ident, $x:ident| $run:expr $(, except: $except:expr)? $(,)?) => {
-        bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
-            |model, options| ::hookpoint::check_auto_hook(&mut ::hookpoint::Hooked::new(model)).options(options).run(|$m| $run),
-            |model, points| ::hookpoint::check_gradients(&mut ::hookpoint::Hooked::new(model)).points(points)?.run(|$m| $run));
+        $crate::bundle!(@submit $name, |$device| $model, |$there| $input, $x, {$($except)?},
+            |model, options| $crate::__private::hookpoint::check_auto_hook(&mut $crate::__private::hookpoint::Hooked::new(model)).options(options).run(|$m| $run),
+            |model, points| $crate::__private::hookpoint::check_gradients(&mut $crate::__private::hookpoint::Hooked::new(model)).points(points)?.run(|$m| $run));
     };
     (@submit $name:literal, |$device:ident| $model:expr, |$there:ident| $input:expr, $x:ident,
      {$($except:expr)?}, |$built:ident, $options:ident| $check:expr,
      |$second:ident, $points:ident| $gradients:expr) => {
-        ::inventory::submit! {
+        $crate::__private::inventory::submit! {
             $crate::Bundled {
                 name: $name,
-                hook_dict: |$device| Ok(::hookpoint::AutoHook::hook_dict(&$model?)),
+                hook_dict: |$device| Ok($crate::__private::hookpoint::AutoHook::hook_dict(&$model?)),
                 check: |device, options| {
                     let $built = {
                         let $device = device;
@@ -116,4 +129,3 @@ macro_rules! bundle {
         }
     };
 }
-pub(crate) use bundle;

@@ -1,4 +1,13 @@
-//! Random weights that a seed determines. Candle's generator on the CPU cannot be seeded.
+//! Random numbers and weights that a seed determines. Candle's generator on the CPU cannot be seeded.
+//!
+//! ```
+//! use hookpoint_models::init::Init;
+//!
+//! let (mut one, mut other) = (Init::new(7), Init::new(7));
+//! assert_eq!(one.unit(), other.unit());
+//! // It goes on from where it was saved.
+//! assert_eq!(one.unit(), Init::new(other.state()).unit());
+//! ```
 
 use candle_core::{Device, Result, Tensor};
 

@@ -32,10 +32,9 @@
 //! | [`bert`] | the BERT encoder, from Hugging Face checkpoints, with vectors of sentences |
 //! | [`cnn`] | small convolutional networks with pooling and unpooling, and saliency at any layer |
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
-//! | [`sae`] | sparse autoencoders for the values of other models, with SAELens' files |
 //!
-//! [`lens`] looks into transformers: logit lens, direct logit attribution, detectors of heads. [`language`] has
-//! what models that continue texts share. [`store`] keeps activations of a whole corpus on disk, for training.
+//! The tools of [`hookpoint_interp`] look into every [`Transformer`] of them. [`language`] has
+//! what models that continue texts share.
 //! [`layers`] compute with the kernels of [`hookpoint_kernels`].
 //! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
 //!
@@ -47,19 +46,23 @@ pub mod bert;
 pub mod cnn;
 pub mod english;
 pub mod gpt2;
+pub mod init;
 pub mod language;
 pub mod layers;
-pub mod lens;
 pub mod llama;
-pub mod sae;
-pub mod store;
-pub mod sweeps;
+pub mod weights;
 
 mod activation;
 mod attention;
 mod bundled;
 mod gguf;
-mod init;
-mod weights;
 
 pub use bundled::{bundled, Bundled};
+pub use hookpoint_interp::Transformer;
+
+/// What [`bundle!`] calls. Not part of the public surface.
+#[doc(hidden)]
+pub mod __private {
+    pub use hookpoint;
+    pub use inventory;
+}

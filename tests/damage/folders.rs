@@ -5,7 +5,7 @@ use candle_core::{DType, Device, Module, Tensor};
 use hookpoint_models::bert::Bert;
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::llama::Llama;
-use hookpoint_models::sae::Sae;
+use hookpoint_sae::Sae;
 use hookpoint_tests::spoil::copy;
 use proptest::prelude::*;
 use proptest::sample::Index;

@@ -6,6 +6,7 @@ use candle_core::{DType, Module, ModuleT, Result, Tensor};
 use candle_nn::{Dropout, Embedding, LayerNorm, Linear};
 use hookpoint::prelude::*;
 use hookpoint::{check_auto_hook, Check, CheckOptions, CheckReport, ErrorKind, Outcome};
+use hookpoint_sae as _; // so that its model is on the list
 
 use crate::models::{bits, device, full, input, linear, model, wave, zeros, Counter, Mlp, Test, Times};
 
@@ -522,7 +523,12 @@ fn every_bundled_model_passes() -> Test {
         // A model has a root that fires, and the points that its own list has.
         assert!(report.points() >= model.hook_dict(&device())?.len());
     }
-    assert!(names.contains(&"autoencoder") && names.contains(&"conv_autoencoder"), "{names:?}");
+    assert!(
+        names.contains(&"autoencoder")
+            && names.contains(&"conv_autoencoder")
+            && names.contains(&"sae (relu)"),
+        "{names:?}"
+    );
     names.dedup();
     assert_eq!(names.len(), hookpoint_models::bundled().count(), "two models have one name");
     Ok(())

@@ -131,14 +131,14 @@ fn multiplies_by<M: AutoHook>(
 
     let leaf = format!("{}:in", model.hook_dict().keys().last().unwrap());
     let more = |_: &HookCtx<'_>, x: &Tensor| Ok(Some((x + 1.)?));
-    let run = model.plan_mut().hook(&leaf, more)?.cache("")?.run_mut(|m| forward(m, &x()))?;
+    let run = model.plan_mut().hook(&leaf, more)?.cache("")?.run(|m| forward(m, &x()))?;
     assert_eq!(numbers(&run.output), by([2., 3., 4.]), "with an input that a hook replaces");
 
     let other = Tensor::new(&[[5f32, 6., 7.]], &Device::Cpu)?;
-    let run = model.plan_mut().patch(&leaf, &other)?.run_mut(|m| forward(m, &x()))?;
+    let run = model.plan_mut().patch(&leaf, &other)?.run(|m| forward(m, &x()))?;
     assert_eq!(numbers(&run.output), by([5., 6., 7.]), "with an input that is patched");
 
-    let run = model.plan_mut().cache("")?.cache_grad(":h")?.backward_mut(|m| forward(m, &x())?.sum_all())?;
+    let run = model.plan_mut().cache("")?.cache_grad(":h")?.backward(|m| forward(m, &x())?.sum_all())?;
     assert_eq!(numbers(&run.cache[""]), by([1., 2., 3.]), "in a gradient run");
     assert_eq!(numbers(&run.grads[":h"]), by([1., 1., 1.]), "the gradient");
     Ok(())

@@ -1,7 +1,8 @@
 use candle_core::{Device, Module, Result, Tensor};
 use candle_nn::Linear;
 use hookpoint::prelude::*;
-use hookpoint::{attribution, ErrorKind};
+use hookpoint::ErrorKind;
+use hookpoint_interp::attribution;
 
 use crate::models::{device, linear, loss_of, numbers, transformer, wave, Test, Transformer};
 

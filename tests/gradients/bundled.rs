@@ -15,7 +15,7 @@ use hookpoint_models::bert::Bert;
 use hookpoint_models::cnn::{self, Classifier, ConvAutoEncoder};
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_models::llama::Llama;
-use hookpoint_models::sae::Sae;
+use hookpoint_sae::Sae;
 
 use crate::finite::Random;
 use crate::models::{device, wave, Test};

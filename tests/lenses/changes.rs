@@ -1,8 +1,8 @@
 use candle_core::{IndexOp, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::{ablate, Over, Patching, SteeringVector, Steps, Tracker};
+use hookpoint::{ablate, Over, Steps, Tracker};
+use hookpoint_interp::{Head, Patching, SteeringVector, Transformer};
 use hookpoint_models::gpt2::{Generation, Gpt2};
-use hookpoint_models::lens::{Head, Transformer};
 
 use crate::fixtures::{assert_close, device, model, numbers, Test};
 

@@ -2,9 +2,8 @@ use candle_core::{Result, Tensor, D};
 use candle_nn::ops::{silu, softmax};
 use candle_nn::{Embedding, Linear, Module, RmsNorm};
 use hookpoint::prelude::*;
-use hookpoint_models::lens::{
-    Attribution, By, Detector, Head, HeadScores, LogitLens, Norm, Output, Site, Target, Transformer,
-};
+use hookpoint_interp::lens::{Attribution, By, Detector, HeadScores, LogitLens, Target};
+use hookpoint_interp::{Head, Norm, Output, Site, Transformer};
 
 use crate::fixtures::{assert_close, device, numbers, Test};
 

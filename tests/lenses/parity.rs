@@ -1,6 +1,6 @@
 use candle_core::Tensor;
 use hookpoint::prelude::*;
-use hookpoint_models::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Measure, Target};
+use hookpoint_interp::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Measure, Target};
 
 use crate::expected::{Expected, CASES};
 use crate::fixtures::{assert_close, assert_within, device, model, Test};

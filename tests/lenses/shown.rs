@@ -1,6 +1,6 @@
 use candle_core::Tensor;
 use hookpoint::prelude::*;
-use hookpoint_models::lens::{Attribution, By, Detector, HeadScores, LogitLens, Target};
+use hookpoint_interp::lens::{Attribution, By, Detector, HeadScores, LogitLens, Target};
 
 use crate::fixtures::{device, model, Test};
 

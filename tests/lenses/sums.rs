@@ -1,7 +1,7 @@
 use candle_core::{DType, Tensor};
 use hookpoint::prelude::*;
+use hookpoint_interp::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Measure, Target};
 use hookpoint_models::gpt2::{Config, Gpt2};
-use hookpoint_models::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Measure, Target};
 
 use crate::fixtures::{assert_close, device, folder, model, numbers, Test, CASES};
 

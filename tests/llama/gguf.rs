@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use candle_core::{DType, Tensor};
 use hookpoint::prelude::*;
-use hookpoint_models::lens::{Attribution, By, LogitLens, Target};
+use hookpoint_interp::lens::{Attribution, By, LogitLens, Target};
 use hookpoint_models::llama::{Generation, Llama, Projection, RopeScaling, Tokenizer};
 use hookpoint_tests::compare::{assert_close, assert_within, device, row, tensors, Test};
 

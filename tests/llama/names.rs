@@ -1,6 +1,7 @@
 use candle_core::Tensor;
 use hookpoint::prelude::*;
-use hookpoint_models::lens::{Attribution, By, Detector, Head, HeadScores, LogitLens, Target, Transformer};
+use hookpoint_interp::lens::{Attribution, By, Detector, HeadScores, LogitLens, Target};
+use hookpoint_interp::{Head, Transformer};
 use hookpoint_tests::compare::{assert_close, assert_within, device, numbers, tensors, Test};
 use hookpoint_tests::language::check_lens;
 

@@ -10,9 +10,9 @@ use candle_core::{Device, Tensor};
 use hookpoint::memory::{self, CountingAllocator};
 use hookpoint::prelude::*;
 use hookpoint::SweepResult;
+use hookpoint_interp::lens::Target;
+use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 use hookpoint_models::gpt2::{Config, Gpt2};
-use hookpoint_models::lens::Target;
-use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
 
 /// Counts beside the allocator that is tested, and by itself.
 struct Beside;

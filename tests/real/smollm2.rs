@@ -3,9 +3,8 @@ use std::time::Instant;
 
 use candle_core::{DType, IndexOp, Tensor};
 use hookpoint::prelude::*;
-use hookpoint_models::lens::{
-    Attribution, By, Detection, Detector, HeadScores, LogitLens, Target, Transformer,
-};
+use hookpoint_interp::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Target};
+use hookpoint_interp::Transformer;
 use hookpoint_models::llama::{Generation, Llama};
 use hookpoint_tests::compare::{assert_within, device, Test};
 use hookpoint_tests::language::loss;

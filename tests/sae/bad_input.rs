@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use candle_core::{DType, Tensor};
-use hookpoint_models::sae::Sae;
+use hookpoint_sae::Sae;
 use hookpoint_tests::compare::{device, tensors, Test};
 use hookpoint_tests::spoil::{assert_says, copy, spoil_weights, write_safetensors};
 use serde_json::{json, Value};

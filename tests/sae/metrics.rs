@@ -1,7 +1,7 @@
 use candle_core::{Device, Tensor};
 use hookpoint::Hooked;
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::sae::{next_token_loss, Architecture, Config, LossRecovered, Metrics, Sae, Weights};
+use hookpoint_sae::{next_token_loss, Architecture, Config, LossRecovered, Metrics, Sae, Weights};
 use hookpoint_tests::compare::Test;
 
 /// Features that are the coordinates, in both directions; `parts` of each are kept.

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use candle_core::{DType, Module};
 use hookpoint::{check_auto_hook, Hooked};
-use hookpoint_models::sae::{Architecture, Sae, Splice};
+use hookpoint_sae::{Architecture, Sae, Splice};
 use hookpoint_tests::compare::{assert_within, bits, device, tensors, Test};
 
 /// All folders that SAELens has written.

@@ -1,7 +1,7 @@
 use candle_core::{DType, Device, Tensor};
 use hookpoint::{ablate, Hooked};
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::sae::{Architecture, Config, Sae, Splice};
+use hookpoint_sae::{Architecture, Config, Sae, Splice};
 use hookpoint_tests::compare::{assert_within, bits, numbers, Test};
 
 const POINT: &str = "blocks.1.hook_resid_mid";
@@ -99,7 +99,7 @@ fn it_goes_wherever_a_hook_goes() -> Test {
     // In f64, what comes out is still in the model's own type.
     let weights = sae.weights();
     let double = |tensor: Tensor| tensor.to_dtype(DType::F64).unwrap();
-    let double = hookpoint_models::sae::Weights {
+    let double = hookpoint_sae::Weights {
         w_enc: double(weights.w_enc),
         b_enc: double(weights.b_enc),
         w_dec: double(weights.w_dec),

@@ -2,12 +2,12 @@ use std::ops::ControlFlow;
 
 use candle_core::{Device, Tensor};
 use hookpoint::{ActivationCache, Hooked, Result};
+use hookpoint_harvest::{Batches, Reading, Recorder, Store};
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::sae::{
+use hookpoint_sae::{
     ActivationSource, Architecture, Config, Live, Metrics, Numbered, Progress, Resample, Rows, Sae,
     TrainOptions, Trainer, Weights,
 };
-use hookpoint_models::store::{Batches, Reading, Recorder, Store};
 use hookpoint_tests::compare::{bits, numbers, Test};
 
 const WIDTH: usize = 24;

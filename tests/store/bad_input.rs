@@ -3,7 +3,7 @@ use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use hookpoint::prelude::*;
-use hookpoint_models::store::{Reading, Rows, Store};
+use hookpoint_harvest::{Reading, Rows, Store};
 use hookpoint_tests::compare::Test;
 use hookpoint_tests::spoil::{assert_says, write_safetensors};
 use proptest::prelude::*;
@@ -164,8 +164,8 @@ fn a_store_is_continued_only_as_it_was_begun() -> Test {
     Ok(())
 }
 
-fn recorder_named(name: &str) -> hookpoint_models::store::Recorder<'static> {
-    hookpoint_models::store::Recorder::new(name)
+fn recorder_named(name: &str) -> hookpoint_harvest::Recorder<'static> {
+    hookpoint_harvest::Recorder::new(name)
 }
 
 #[test]

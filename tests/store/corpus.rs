@@ -2,9 +2,9 @@ use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use hookpoint::prelude::*;
+use hookpoint_harvest::{Recorder, Store};
 use hookpoint_models::english::English;
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::store::{Recorder, Store};
 
 pub const POINTS: [&str; 2] = ["blocks.0.hook_resid_post", "blocks.1.mlp:in"];
 /// Tokens of each batch.

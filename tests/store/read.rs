@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use candle_core::{DType, Device, Tensor};
 use hookpoint::ActivationCache;
-use hookpoint_models::store::{Position, Reading, Recorder, Store};
+use hookpoint_harvest::{Position, Reading, Recorder, Store};
 use hookpoint_tests::compare::Test;
 use hookpoint_tests::spoil::assert_says;
 use tempfile::TempDir;

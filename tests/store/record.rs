@@ -1,6 +1,6 @@
 use candle_core::{DType, Device, Tensor};
 use hookpoint::prelude::*;
-use hookpoint_models::store::{Recorder, Rows, Store};
+use hookpoint_harvest::{Recorder, Rows, Store};
 use hookpoint_tests::compare::{bits as bits_of, Test};
 use hookpoint_tests::spoil::assert_says;
 
@@ -143,7 +143,7 @@ fn progress_is_told() -> Test {
     let seen = std::cell::RefCell::new(Vec::new());
     let model = model();
     let plan = model.plan().cache(POINTS)?;
-    let tell = |progress: &hookpoint_models::store::Progress| seen.borrow_mut().push(*progress);
+    let tell = |progress: &hookpoint_harvest::Progress| seen.borrow_mut().push(*progress);
     recorder().on_progress(tell).record(folder.path(), &plan, corpus(4), |m, ids| m.forward(ids))?;
     let seen = seen.into_inner();
     let batches: Vec<usize> = seen.iter().map(|progress| progress.batches).collect();

@@ -3,8 +3,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hookpoint::Error;
+use hookpoint_harvest::Store;
 use hookpoint_models::english::English;
-use hookpoint_models::store::Store;
 use hookpoint_tests::compare::Test;
 
 use crate::corpus::{bits, corpus, model, record, recorder, POINTS, ROWS};

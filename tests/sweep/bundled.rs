@@ -1,11 +1,11 @@
 use candle_core::{Device, IndexOp, Tensor};
 use hookpoint::prelude::*;
 use hookpoint::{Sweep, SweepResult};
+use hookpoint_interp::lens::Target;
+use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 use hookpoint_models::bert::{self, Bert};
 use hookpoint_models::gpt2::{self, Gpt2, Past};
-use hookpoint_models::lens::Target;
 use hookpoint_models::llama::{self, Llama};
-use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
 
 use crate::models::{bits, Test};
 

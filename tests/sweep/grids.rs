@@ -14,8 +14,9 @@ fn naive(
     x: &Tensor,
     patterns: &[&str],
 ) -> Vec<(String, f64)> {
-    let patching = hookpoint::Patching::run(model, patterns, clean, x, |m, x| total(&m.forward(x)?)).unwrap();
-    let value = |effect: &hookpoint::Effect| {
+    let patching =
+        hookpoint_interp::Patching::run(model, patterns, clean, x, |m, x| total(&m.forward(x)?)).unwrap();
+    let value = |effect: &hookpoint_interp::Effect| {
         let cache = model.run_with_cache(patterns, |m| m.forward(clean)).unwrap().1;
         let plan = model.plan().patch(effect.point.as_str(), &cache[effect.point.as_str()]).unwrap();
         let value = total(&plan.run(|m| m.forward(x)).unwrap().output).unwrap();

@@ -2,9 +2,10 @@ use std::collections::HashMap;
 
 use candle_core::{DType, Device, Tensor};
 use hookpoint::prelude::*;
+use hookpoint_interp::lens::Target;
+use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
+use hookpoint_interp::{Head, Transformer};
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::lens::{Head, Target, Transformer};
-use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
 
 use crate::models::Test;
 

@@ -10,10 +10,11 @@ use std::time::Instant;
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, IndexOp, Tensor};
 use cpu_time::ProcessTime;
-use hookpoint::{attribution, Hooked, Sweep};
+use hookpoint::{Hooked, Sweep};
+use hookpoint_interp::attribution;
+use hookpoint_interp::lens::Target;
+use hookpoint_interp::sweeps::LogitMetric;
 use hookpoint_models::gpt2::Gpt2;
-use hookpoint_models::lens::Target;
-use hookpoint_models::sweeps::LogitMetric;
 use serde_json::{json, Value};
 
 #[global_allocator]

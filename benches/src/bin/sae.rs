@@ -9,7 +9,7 @@ use std::io::{BufRead, Write};
 use std::time::Instant;
 
 use candle_core::{Device, Tensor};
-use hookpoint_models::sae::{Architecture, Config, Sae, TrainOptions, Trainer, Weights};
+use hookpoint_sae::{Architecture, Config, Sae, TrainOptions, Trainer, Weights};
 
 /// Numbers from -1 to 1 that look random: the fractional parts of a sequence, in integers so that all agree.
 fn numbers(seed: u64, count: usize) -> Vec<f32> {

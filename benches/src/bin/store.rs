@@ -11,9 +11,9 @@ use std::time::Instant;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use hookpoint::prelude::*;
+use hookpoint_harvest::{Reading, Recorder, Store};
 use hookpoint_models::english::English;
 use hookpoint_models::gpt2::{Config, Gpt2};
-use hookpoint_models::store::{Reading, Recorder, Store};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -4,10 +4,9 @@ use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use hookpoint::Hooked;
 use hookpoint_examples::Subject;
+use hookpoint_interp::lens::{Attribution as DirectAttribution, By, Detection, Detector, HeadScores, Target};
+use hookpoint_interp::{Head, Site, Transformer};
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::{
-    Attribution as DirectAttribution, By, Detection, Detector, Head, HeadScores, Site, Target, Transformer,
-};
 use serde::Serialize;
 
 use crate::question::Question;

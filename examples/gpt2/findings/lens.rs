@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hookpoint_examples::Subject;
-use hookpoint_models::lens::LogitLens;
+use hookpoint_interp::lens::LogitLens;
 use serde::Serialize;
 
 use super::{token, Token};

@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use anyhow::{ensure, Result};
 use hookpoint::Sweep;
 use hookpoint_examples::{Progress, Subject};
+use hookpoint_interp::lens::Target;
+use hookpoint_interp::sweeps::LogitMetric;
+use hookpoint_interp::{Site, Transformer};
 use hookpoint_models::language::LanguageModel;
-use hookpoint_models::lens::{Site, Target, Transformer};
-use hookpoint_models::sweeps::LogitMetric;
 use serde::Serialize;
 
 use super::{tokens, Token};

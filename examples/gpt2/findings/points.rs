@@ -3,7 +3,7 @@
 use anyhow::Result;
 use candle_core::Tensor;
 use hookpoint::{HookEntry, Hooked};
-use hookpoint_models::lens::Transformer;
+use hookpoint_interp::Transformer;
 use serde::Serialize;
 
 /// Something that can be hooked.

@@ -88,8 +88,8 @@ impl ActivationCache {
         self
     }
 
-    /// The entry of this very name alone.
-    pub(crate) fn only(&self, name: &str) -> Self {
+    /// What is there under this very name, all calls, and nothing else.
+    pub fn only(&self, name: &str) -> Self {
         let mut only = Self::new();
         if let Some(entry) = self.exact(name) {
             only.with_entry(entry.name.clone(), |new| *new = entry.clone());
@@ -97,16 +97,11 @@ impl ActivationCache {
         only
     }
 
-    /// Adds the entries of another cache.
-    pub(crate) fn extend(&mut self, other: &Self) {
+    /// Adds all that another cache has. What both have under one name is then that of the other.
+    pub fn extend(&mut self, other: &Self) {
         for entry in other.entries() {
             self.with_entry(entry.name.clone(), |new| *new = entry.clone());
         }
-    }
-
-    /// Every tensor of the entry of this very name, in the order of the calls.
-    pub(crate) fn exact_calls<'c>(&'c self, name: &str) -> impl Iterator<Item = &'c Tensor> + use<'c> {
-        self.exact(name).into_iter().flat_map(|entry| &entry.calls).map(|call| &call.tensor)
     }
 
     /// The tensor of one call, under this very name.
@@ -132,7 +127,20 @@ impl ActivationCache {
         Ok(mapped)
     }
 
-    pub(crate) fn combine(
+    /// What `f` makes of the two tensors that both have under the same name, call by call. What only one of them has
+    /// is left out.
+    ///
+    /// ```
+    /// use candle_core::{Device, Tensor};
+    /// use hookpoint::ActivationCache;
+    ///
+    /// let cache = |number: f32| Tensor::new(number, &Device::Cpu).map(|x| ActivationCache::from_iter([("up", x)]));
+    /// let (a, b) = (cache(2.)?, cache(5.)?);
+    /// let products = a.combine(&b, |a, b| a.mul(b))?;
+    /// assert_eq!(products["up"].to_scalar::<f32>()?, 10.);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn combine(
         &self,
         other: &Self,
         f: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,

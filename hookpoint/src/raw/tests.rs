@@ -515,7 +515,7 @@ mod the_current_run {
     #[test]
     fn a_backward_pass_is_there_for_its_time_and_hides_the_run() {
         let nobody = crate::run::Audience::default();
-        let pass = || BackwardPass::new(&[], 0, crate::run::Gradients::default(), &nobody);
+        let pass = || BackwardPass::new(&[], 0, crate::run::Taps::default(), &nobody);
         let address = || current_pass(|pass| ptr::from_ref(pass) as usize);
         with_state(|state| {
             with_run(state, || {

@@ -56,6 +56,8 @@ pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub(crate) use finished::Finished;
 pub use frame::Entered;
+#[cfg(test)]
+pub(crate) use gradient::Taps;
 pub(crate) use gradient::{Allows, BackwardPass};
 pub use gradient::{BackwardCall, OpSite};
 pub use hookpoint_grad::rule::OpKind;

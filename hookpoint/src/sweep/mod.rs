@@ -6,7 +6,7 @@
 //!
 //! * [`Sweep::patch`] puts what a clean input gives into runs with a corrupted one: activation patching.
 //! * [`Sweep::edit`] does anything that a hook can do: [`ablate`](crate::ablate) has zeros, means, other
-//!   inputs, factors and sums, a [`SteeringVector`](crate::SteeringVector) has a direction; or a closure.
+//!   inputs, factors and sums, a `SteeringVector` of `hookpoint-interp` has a direction; or a closure.
 //! * [`Sweep::sets`] has cells that change several points at once, each what it is told.
 //!
 //! ```

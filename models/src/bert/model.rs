@@ -13,7 +13,7 @@ use super::config::Config;
 use super::prompt;
 use crate::activation::Activation;
 use crate::attention::{self, masked};
-use crate::bundled::bundle;
+use crate::bundle;
 use crate::language::Tokenizer;
 
 /// Before training, weights are as far from zero as this.

@@ -7,7 +7,7 @@ use hookpoint::Error;
 use hookpoint_layers::{MaxPool2d, MaxUnpool2d};
 
 use super::config::Config;
-use crate::bundled::bundle;
+use crate::bundle;
 
 /// A convolution, the largest of every 2 × 2 of what it gives, and a relu. The relu comes last: before, it would make
 /// windows of nothing but zeros, where no maximum is a place and no gradient is the right one.

@@ -1,9 +1,10 @@
 //! What the lenses have to know about a GPT-2.
 
 use candle_core::{Result, Tensor};
+use hookpoint_interp::{Norm, Output, Transformer};
 
 use super::model::Gpt2;
-use crate::lens::{layer_of, Norm, Output, Transformer};
+use crate::language::layer_of;
 
 impl Transformer for Gpt2 {
     fn logits(&self, ids: &Tensor) -> Result<Tensor> {

@@ -11,7 +11,7 @@ use hookpoint_kernels as kernels;
 use super::config::Config;
 use crate::activation::Activation;
 use crate::attention;
-use crate::bundled::bundle;
+use crate::bundle;
 use crate::language::{check_prompt, Limits, Past, Tokenizer};
 use crate::layers::{LayerNorm, Linear};
 

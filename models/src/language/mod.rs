@@ -30,5 +30,5 @@ pub use past::Past;
 pub use sample::Sampling;
 pub use tokenizer::Tokenizer;
 
-pub(crate) use model::no_tokenizer;
+pub(crate) use model::{layer_of, no_tokenizer};
 pub(crate) use prompt::{check as check_prompt, Limits};

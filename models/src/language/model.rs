@@ -57,3 +57,11 @@ pub(crate) fn no_tokenizer() -> Error {
          from, or give one to `with_tokenizer`",
     )
 }
+
+/// A block by its number.
+pub(crate) fn layer_of<B>(blocks: &[B], layer: usize) -> candle_core::Result<&B> {
+    let layers = blocks.len();
+    blocks.get(layer).ok_or_else(|| {
+        Error::msg(format!("there is no layer {layer}: this model has {layers}, counted from 0")).into()
+    })
+}

@@ -1,9 +1,10 @@
 //! What the lenses have to know about a Llama.
 
 use candle_core::{Result, Tensor};
+use hookpoint_interp::{Norm, Output, Transformer};
 
 use super::model::Llama;
-use crate::lens::{layer_of, Norm, Output, Transformer};
+use crate::language::layer_of;
 
 impl Transformer for Llama {
     fn logits(&self, ids: &Tensor) -> Result<Tensor> {

@@ -13,7 +13,7 @@ use super::config::Config;
 use super::projection::{Projection, Weights};
 use crate::activation::Activation;
 use crate::attention::{self, masked};
-use crate::bundled::bundle;
+use crate::bundle;
 use crate::language::{check_prompt, Limits, Past, Tokenizer};
 
 /// How far from zero weights are before training.

@@ -196,7 +196,7 @@ impl SimpleBackend for &Checkpoint {
 
 /// Where the data of a file begin, and what is in it. The file is as long as its header says. `remedy` is what to do
 /// with one that is broken.
-pub(crate) fn header(path: &Path, file: &mut File, remedy: &str) -> Result<(u64, Metadata)> {
+pub fn header(path: &Path, file: &mut File, remedy: &str) -> Result<(u64, Metadata)> {
     // More than any model needs; the format has the same limit.
     const LONGEST: u64 = 100_000_000;
     let broken = |what: String| Error::msg(format!("{}: {what}\n  {remedy}", path.display()));

@@ -1,4 +1,13 @@
 //! Where weights come from: the folder of a checkpoint, the hub, or a seed.
+//!
+//! ```
+//! use candle_core::Device;
+//! use hookpoint_models::weights::seeded;
+//!
+//! let weight = || seeded(7, &Device::Cpu).get_with_hints((2, 3), "weight", candle_nn::Init::Const(0.5));
+//! assert_eq!(weight()?.to_vec2::<f32>()?, [[0.5; 3]; 2]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
 
 mod checkpoint;
 mod folder;
@@ -7,7 +16,6 @@ pub mod hub;
 mod pieces;
 mod random;
 
-pub(crate) use checkpoint::header;
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{header, Checkpoint};
 pub use folder::{check_dtype, check_sizes, Folder};
 pub use random::seeded;
