@@ -42,8 +42,8 @@ impl RunState<'_> {
     pub(super) fn next_input(&self, depth: usize) -> u32 {
         let mut frames = self.stack.frames.borrow_mut();
         let Some(frame) = frames.get_mut(depth - 1) else { return 0 };
-        frame.inputs_seen += 1;
-        frame.inputs_seen - 1
+        frame.arguments.seen += 1;
+        frame.arguments.seen - 1
     }
 
     pub(super) fn argument(
@@ -218,10 +218,10 @@ impl RunState<'_> {
         let frame = frames.get_mut(depth - 1)?;
         let node = frame.node?;
         let wants = self.dispatch.at(node);
-        let is_lesson = frame.is_call && frame.lesson.is_none() && self.is_lesson(wants);
+        let is_lesson = frame.is_call && frame.memo.lesson.is_none() && self.is_lesson(wants);
         if let Some(tensor) = tensor.filter(|_| is_lesson) {
-            frame.lesson = self.begin_lesson(node, tensor, frame.effects);
-            frame.replaced_for = wants.may_skip.then(|| tensor.clone());
+            frame.memo.lesson = self.begin_lesson(node, tensor, frame.before.effects);
+            frame.memo.input = wants.may_skip.then(|| tensor.clone());
         }
         let (method, is_call) = (frame.method, frame.is_call);
         frame.wants_inputs.then(|| Argument {

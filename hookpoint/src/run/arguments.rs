@@ -56,7 +56,7 @@ impl RunState<'_> {
             })?;
         }
         let is_lesson = self.is_lesson(self.dispatch.at(node));
-        let effects = self.stack.frames.borrow().get(depth - 1).map_or(0, |frame| frame.effects);
+        let effects = self.stack.frames.borrow().get(depth - 1).map_or(0, |frame| frame.before.effects);
         let first = parts.first().filter(|_| is_lesson);
         let lesson = first.and_then(|first| self.begin_lesson(node, &first.tensor, effects));
         self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
@@ -64,8 +64,8 @@ impl RunState<'_> {
         let new = places.iter().zip(&parts).filter(|(_, part)| part.is_new);
         let new = new.map(|((number, part), value)| (*number, *part, value.tensor.clone())).collect();
         if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
-            frame.lesson = lesson;
-            frame.previewed = Some(Box::new(Previewed { inputs: named(&parts, "in"), new }));
+            frame.memo.lesson = lesson;
+            frame.arguments.previewed = Some(Box::new(Previewed { inputs: named(&parts, "in"), new }));
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl RunState<'_> {
     /// What is to take the place of an argument's tensors; `None` where it was not shown before.
     fn decided(&self, depth: usize, number: u32) -> Option<Vec<(u32, Tensor)>> {
         let frames = self.stack.frames.borrow();
-        let previewed = frames.get(depth - 1)?.previewed.as_ref()?;
+        let previewed = frames.get(depth - 1)?.arguments.previewed.as_ref()?;
         let own = previewed.new.iter().filter(|(of, _, _)| *of == number);
         Some(own.map(|(_, part, tensor)| (*part, tensor.clone())).collect())
     }

@@ -99,7 +99,7 @@ impl RunState<'_> {
         // Code that is declared pure may tell of effects when it runs, and does not run.
         let by_signature = matches!(frame.method.effects, Effects::None { .. });
         let has_state = frame.node.is_some_and(|node| self.tree.holds_state(node));
-        by_signature && !has_state && frame.effects == self.effects.count.get()
+        by_signature && !has_state && frame.before.effects == self.effects.count.get()
     }
 
     /// An operation that writes into a tensor is about to be done.

@@ -11,7 +11,7 @@ use super::fire::Replace;
 use super::gradient::Trail;
 use super::listeners::Said;
 use super::member::Member;
-use super::stack::Frame;
+use super::stack::{Arguments, Before, Frame, Memo};
 use super::{PointKey, RunState, Slot32};
 use crate::error::Result;
 use crate::raw::{active, current, listen_to_values, paused, Erased, ErasedMut, Slot};
@@ -302,15 +302,14 @@ impl RunState<'_> {
             is_call,
             wants_inputs,
             wants_values,
-            inputs_seen: 0,
-            effects: self.effects.count.get(),
-            lesson: None,
-            inputs: Vec::new(),
-            replaced_for: None,
-            previewed: None,
+            arguments: Arguments::default(),
+            memo: Memo::default(),
             trail: Trail::of_call(call),
-            announced: self.stack.announced.borrow().len(),
-            uses: self.stack.uses.borrow().len(),
+            before: Before {
+                effects: self.effects.count.get(),
+                announced: self.stack.announced.borrow().len(),
+                uses: self.stack.uses.borrow().len(),
+            },
         });
         if self.listeners.tape.is_on() {
             self.tape_enter(node, is_call, frames.len());
@@ -336,8 +335,8 @@ impl RunState<'_> {
     fn leave(&self, depth: usize) {
         let mut frames = self.stack.frames.borrow_mut();
         if let Some(frame) = frames.get(depth - 1) {
-            self.stack.announced.borrow_mut().truncate(frame.announced);
-            self.stack.uses.borrow_mut().truncate(frame.uses);
+            self.stack.announced.borrow_mut().truncate(frame.before.announced);
+            self.stack.uses.borrow_mut().truncate(frame.before.uses);
         }
         frames.truncate(depth - 1);
         if self.listeners.tape.is_on() {
@@ -405,7 +404,7 @@ impl RunState<'_> {
             let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).may_skip) else {
                 return Ok(None);
             };
-            (node, frame.replaced_for.take())
+            (node, frame.memo.input.take())
         };
         self.replaced(node, input.as_ref(), || None)
     }
@@ -415,7 +414,7 @@ impl RunState<'_> {
             let frames = self.stack.frames.borrow();
             let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
             let Some(node) = frame.node else { return Ok(()) };
-            (node, frame.method, frame.is_call, frame.wants_values, frame.lesson)
+            (node, frame.method, frame.is_call, frame.wants_values, frame.memo.lesson)
         };
         if let (Some(_), Some(each_tensor)) = (self.gradient(), ops.each_tensor) {
             let mut outputs = Vec::new();
@@ -464,8 +463,12 @@ impl RunState<'_> {
             if let Some(first) = gathered.first() {
                 self.end_lesson(lesson, &first.tensor);
             }
-            let previewed =
-                self.stack.frames.borrow_mut().get_mut(depth - 1).and_then(|frame| frame.previewed.take());
+            let previewed = self
+                .stack
+                .frames
+                .borrow_mut()
+                .get_mut(depth - 1)
+                .and_then(|frame| frame.arguments.previewed.take());
             let inputs = previewed.map(|previewed| previewed.inputs).unwrap_or_default();
             self.fire_together(node, When::After, &inputs, &mut gathered)?;
             scatter(&gathered, |f| each_tensor(result, f))?;

@@ -373,7 +373,7 @@ impl RunState<'_> {
             let Some(node) = frame.node.filter(|node| self.hears_calls(*node) != 0) else {
                 return Ok(Said::Go);
             };
-            (node, frame.method, frame.is_call, std::mem::take(&mut frame.inputs))
+            (node, frame.method, frame.is_call, std::mem::take(&mut frame.arguments.heard))
         };
         let said = self.tell_enter((node, method.name, is_call), depth, inputs)?;
         if let Said::Done(tensor) = said {
@@ -398,7 +398,7 @@ impl RunState<'_> {
         let Some(frame) = frames.get_mut(depth - 1) else { return };
         if frame.node.is_some_and(|node| self.hears_calls(node) != 0) {
             // What cannot be looked at is not shown.
-            let _ = look(&value, &mut |_, _, tensor| frame.inputs.push(tensor.clone()));
+            let _ = look(&value, &mut |_, _, tensor| frame.arguments.heard.push(tensor.clone()));
         }
     }
 

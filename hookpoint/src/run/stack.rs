@@ -30,22 +30,39 @@ pub(super) struct Frame {
     pub is_call: bool,
     pub wants_inputs: bool,
     pub wants_values: bool,
-    pub inputs_seen: u32,
-    /// How many effects there had been before it.
-    pub effects: u32,
-    /// Which lesson this call may become.
-    pub lesson: Option<u32>,
-    /// What it was called with, where a listener wants to know.
-    pub inputs: Vec<Tensor>,
-    /// The first input itself, where the module may be skipped.
-    pub replaced_for: Option<Tensor>,
-    /// What became of the arguments, where they were shown all at once.
-    pub previewed: Option<Box<Previewed>>,
+    pub arguments: Arguments,
+    /// What this call may teach about the shapes that its module gives.
+    pub memo: Memo,
     /// What becomes of gradients in this method, where there is to be a backward pass.
     pub trail: Trail,
-    /// How many calls had been announced when this method was entered.
+    pub before: Before,
+}
+
+/// The arguments of a method, as far as they were shown.
+#[derive(Default)]
+pub(super) struct Arguments {
+    /// How many of them held tensors.
+    pub seen: u32,
+    /// The tensors, where a listener wants to know.
+    pub heard: Vec<Tensor>,
+    /// What became of them, where they were shown all at once.
+    pub previewed: Option<Box<Previewed>>,
+}
+
+#[derive(Default)]
+pub(super) struct Memo {
+    /// Which lesson the call may become.
+    pub lesson: Option<u32>,
+    /// The first input itself, where the module may be skipped.
+    pub input: Option<Tensor>,
+}
+
+/// How much there was when a method was entered.
+pub(super) struct Before {
+    pub effects: u32,
+    /// Calls that had been announced.
     pub announced: usize,
-    /// How many uses of parameters were then waiting for their result.
+    /// Uses of parameters that were waiting for their result.
     pub uses: usize,
 }
 
