@@ -2,33 +2,45 @@
 
 use std::collections::BTreeSet;
 
-use crate::read::{Scope, Tree, NAMES};
+use crate::read::{Beside, Bound, Scope, Tree, NAMES};
 use crate::survey::Survey;
-use crate::text::{Annotated, Counts};
+use crate::text::{Annotated, Counts, Note, Source};
 
-/// An attribute that is to be added: what, where, and in which scope.
+/// Something that is to be added: which of our names, where, and in which scope.
 struct Addition {
     name: &'static str,
     at: usize,
     scope: usize,
+    form: Form,
 }
 
-pub(crate) fn annotate<'a>(text: &str, tree: &'a Tree, survey: &Survey<'a>, file: usize) -> Annotated {
-    let types = tree.types.iter().enumerate().filter_map(|(i, fact)| {
-        Some(Addition { name: survey.derive(file, i)?, at: fact.at, scope: fact.scope })
-    });
-    let impls = tree.impls.iter().filter(|fact| survey.hooks(file, fact));
-    let impls = impls.map(|fact| Addition { name: "auto_hook", at: fact.at, scope: fact.scope });
-    let functions = &tree.functions;
-    let hooks = functions.iter().map(|fact| Addition { name: "auto_hook", at: fact.at, scope: fact.scope });
-    let additions: Vec<Addition> = types.chain(impls).chain(hooks).collect();
+/// How a name is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `#[derive(AutoHook)]`
+    Derive,
+    /// `#[auto_hook]` on an `impl` block.
+    OnImpl,
+    /// `#[auto_hook]` on a function.
+    OnFunction,
+    /// `trait Block: AutoHook`
+    Supertrait(Beside),
+    /// `where Self: AutoHook`
+    SelfBound(Beside),
+}
 
-    let count = |name| additions.iter().filter(|addition| addition.name == name).count();
+pub(crate) fn annotate<'a>(source: &Source, tree: &'a Tree, survey: &Survey<'a>, file: usize) -> Annotated {
+    let text = source.text.as_str();
+    let additions = additions(tree, survey, file);
+    let count = |form: &dyn Fn(Form) -> bool, name| {
+        additions.iter().filter(|addition| form(addition.form) && addition.name == name).count()
+    };
     let counts = Counts {
-        modules: count("AutoHook"),
-        values: count("HookValue"),
-        impls: count("auto_hook") - functions.len(),
-        functions: functions.len(),
+        modules: count(&|form| form == Form::Derive, "AutoHook"),
+        values: count(&|form| form == Form::Derive, "HookValue"),
+        impls: count(&|form| form == Form::OnImpl, "auto_hook"),
+        functions: count(&|form| form == Form::OnFunction, "auto_hook"),
+        traits: count(&|form| matches!(form, Form::Supertrait(_)), "AutoHook"),
     };
 
     let mut used: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); tree.scopes.len()];
@@ -44,24 +56,68 @@ pub(crate) fn annotate<'a>(text: &str, tree: &'a Tree, survey: &Survey<'a>, file
         }
     }
     for addition in &additions {
-        let line = attribute(addition.name, is_short(&tree.scopes[addition.scope], addition.name));
-        edits.push((addition.at, lines.before(addition.at, &line, 1)));
+        let short = is_short(&tree.scopes[addition.scope], addition.name);
+        let name = if short { addition.name.to_string() } else { format!("::hookpoint::{}", addition.name) };
+        edits.push((addition.at, written(&lines, addition, &name)));
     }
     edits.sort_by_key(|(at, _)| *at);
-    Annotated { text: insert(text, &edits), counts, notes: Vec::new() }
+    let notes = survey.notes(file).map(|(at, message)| Note {
+        path: source.path.clone(),
+        line: Some(lines.line_of(at)),
+        message: message.to_string(),
+    });
+    Annotated { text: insert(text, &edits), counts, notes: notes.collect() }
+}
+
+fn additions<'a>(tree: &'a Tree, survey: &Survey<'a>, file: usize) -> Vec<Addition> {
+    let mut additions = Vec::new();
+    for (i, fact) in tree.types.iter().enumerate() {
+        let scope = fact.scope;
+        if let Some(name) = survey.derive(file, i) {
+            additions.push(Addition { name, at: fact.at, scope, form: Form::Derive });
+        }
+        if let Some(Bound { at, beside }) = survey.supertrait(file, i) {
+            additions.push(Addition { name: "AutoHook", at, scope, form: Form::Supertrait(beside) });
+        }
+    }
+    for (i, block) in tree.trait_impls.iter().enumerate() {
+        if let Some(Bound { at, beside }) = survey.self_bound(file, i) {
+            let form = Form::SelfBound(beside);
+            additions.push(Addition { name: "AutoHook", at, scope: block.scope, form });
+        }
+    }
+    let name = "auto_hook";
+    for fact in tree.impls.iter().filter(|fact| survey.hooks(file, fact)) {
+        additions.push(Addition { name, at: fact.at, scope: fact.scope, form: Form::OnImpl });
+    }
+    for fact in &tree.functions {
+        additions.push(Addition { name, at: fact.at, scope: fact.scope, form: Form::OnFunction });
+    }
+    additions
+}
+
+/// The text of an addition, with what belongs around it.
+fn written(lines: &Lines<'_>, addition: &Addition, name: &str) -> String {
+    let at = addition.at;
+    match addition.form {
+        Form::Derive => lines.before(at, &format!("#[derive({name})]"), 1),
+        Form::OnImpl | Form::OnFunction => lines.before(at, &format!("#[{name}]"), 1),
+        Form::Supertrait(Beside::Bounds) => format!("{name} + "),
+        Form::Supertrait(Beside::Colon) => format!(" {name}"),
+        Form::Supertrait(_) => format!(": {name}"),
+        Form::SelfBound(Beside::Where) => format!(" Self: {name}"),
+        Form::SelfBound(Beside::Predicates) => format!(", Self: {name}"),
+        Form::SelfBound(Beside::Comma) => format!(" Self: {name},"),
+        Form::SelfBound(_) => {
+            let space = if lines.text[..at].ends_with(char::is_whitespace) { "" } else { " " };
+            format!("{space}where Self: {name} ")
+        }
+    }
 }
 
 /// Whether a name can be written without its path: it is imported from hookpoint, or can be.
 fn is_short(scope: &Scope, name: &str) -> bool {
     scope.imported.contains(name) || !(scope.taken.contains(name) || scope.taken.contains("hookpoint"))
-}
-
-fn attribute(name: &str, short: bool) -> String {
-    let path = if short { "" } else { "::hookpoint::" };
-    match name {
-        "auto_hook" => format!("#[{path}{name}]"),
-        _ => format!("#[derive({path}{name})]"),
-    }
 }
 
 fn use_line(scope: &Scope, used: &BTreeSet<&str>) -> Option<String> {
@@ -97,6 +153,11 @@ impl<'a> Lines<'a> {
         } else {
             format!("{line} ")
         }
+    }
+
+    /// The line of an offset, counted from 1.
+    fn line_of(&self, at: usize) -> usize {
+        self.ends.partition_point(|end| *end < at) + 1
     }
 
     /// The line break in use around a line: its own, or, for the last one, that of the line above.

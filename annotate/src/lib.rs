@@ -77,6 +77,7 @@
 //! | `#[derive(HookValue)]` on a struct | forward code returns it, with tensors in it, and no module holds it |
 //! | `#[auto_hook]` on an `impl` block | its type is a module, and there is a method with `self`; traits of the standard library are left out |
 //! | `#[auto_hook]` on a function | it is given tensors |
+//! | `AutoHook` as a supertrait of a trait | a module holds trait objects of it (`Vec<Box<dyn Block>>`), and all types that implement it can have the derive, which they get. A [`Note`] says so, or why not |
 //! | `use hookpoint::..` | a file or an inline module needs it |
 //!
 //! Types with `Config` at the end of their name, types for serde and builders of variables are no modules. What is annotated

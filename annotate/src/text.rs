@@ -1,7 +1,7 @@
 //! Text in; annotated text, counts and notes out.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::edit::annotate;
 use crate::error::{SyntaxError, SyntaxErrors};
@@ -67,6 +67,8 @@ pub struct Counts {
     pub impls: usize,
     /// Functions outside of `impl` blocks that got `#[auto_hook]`: they are given tensors.
     pub functions: usize,
+    /// Traits that got `AutoHook` as a supertrait: modules hold trait objects of them.
+    pub traits: usize,
 }
 
 impl Counts {
@@ -87,6 +89,7 @@ impl std::ops::AddAssign for Counts {
         self.values += other.values;
         self.impls += other.impls;
         self.functions += other.functions;
+        self.traits += other.traits;
     }
 }
 
@@ -103,9 +106,9 @@ impl std::ops::AddAssign for Counts {
 ///
 /// If the text does not parse as Rust. The error's path is then `<source>`.
 pub fn annotate_source(text: &str) -> Result<Annotated, SyntaxError> {
-    let path = Path::new("<source>");
-    let tree = read(path, text)?;
-    Ok(annotate(text, &tree, &Survey::new([(path, &tree)]), 0))
+    let source = Source { path: "<source>".into(), text: text.to_string() };
+    let tree = read(&source.path, text)?;
+    Ok(annotate(&source, &tree, &Survey::new([(source.path.as_path(), &tree)]), 0))
 }
 
 /// Annotates files that belong together, in their order: a type that is a module in one file makes
@@ -150,5 +153,5 @@ pub(crate) fn annotate_each(
     }
     let survey = Survey::new(sources.iter().map(|source| source.path.as_path()).zip(&trees));
     let files = sources.iter().zip(&trees).enumerate();
-    Ok(files.map(|(i, (source, tree))| annotate(&source.text, tree, &survey, i)).collect())
+    Ok(files.map(|(i, (source, tree))| annotate(source, tree, &survey, i)).collect())
 }

@@ -74,11 +74,11 @@ impl Workspace {
 
     /// What was annotated.
     pub fn summary(&self) -> String {
-        let Counts { modules, values, impls, functions } = self.counts;
+        let Counts { modules, values, impls, functions, traits } = self.counts;
         let files = self.files;
         format!(
             "{files} files annotated: {modules} modules, {values} values, {impls} impl blocks, \
-             {functions} functions"
+             {functions} functions, {traits} traits"
         )
     }
 }

@@ -1,13 +1,15 @@
 //! Text -> facts: what one file defines, imports and implements, and at which byte offsets.
 //!
-//! Only items of the file and of its inline modules are read. Function bodies, macro definitions,
-//! macro invocations and everything under `#[cfg(test)]` are left alone.
+//! Only items of the file and of its inline modules are read. Function bodies, macro definitions and
+//! macro invocations are left alone. Of what is under `#[cfg(test)]` types and `impl` blocks of traits are noted:
+//! they count only where a trait needs more of all types that implement it.
 
 mod attributes;
 mod body;
 mod names;
+mod traits;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use proc_macro2::Span;
@@ -19,6 +21,7 @@ use attributes::{first_after_docs, holds_for_tests_only, Marks};
 use body::Body;
 pub(crate) use names::NAMES;
 use names::{Binding, Mentions};
+pub(crate) use traits::{Beside, Bound, TraitFact, TraitImpl};
 
 /// What matters of one file.
 #[derive(Debug, Default)]
@@ -27,6 +30,10 @@ pub(crate) struct Tree {
     pub(crate) types: Vec<TypeFact>,
     pub(crate) impls: Vec<ImplFact>,
     pub(crate) functions: Vec<FunctionFact>,
+    /// Who implements which trait.
+    pub(crate) trait_impls: Vec<TraitImpl>,
+    /// The traits that are implemented where no annotation can go, with the words for that place.
+    pub(crate) out_of_reach: BTreeMap<String, &'static str>,
     /// Imported names: the name in this file -> where it comes from.
     pub(crate) imports: HashMap<String, Import>,
 }
@@ -45,6 +52,8 @@ pub(crate) struct Scope {
 /// One imported name.
 #[derive(Debug)]
 pub(crate) struct Import {
+    /// The first segment, `a` in `use a::b::C`.
+    pub(crate) root: String,
     /// The last segment before the name, `b` in `use a::b::C`.
     pub(crate) module: Option<String>,
     /// The name it has there, `C` in `use a::b::C as D`.
@@ -72,6 +81,11 @@ pub(crate) struct TypeFact {
     pub(crate) at: usize,
     /// Last segments of all paths in its field types and in the bounds of its parameters.
     pub(crate) mentions: BTreeSet<String>,
+    /// Traits after `dyn` in its field types.
+    pub(crate) objects: BTreeSet<String>,
+    /// What matters of a trait.
+    pub(crate) of_trait: Option<TraitFact>,
+    pub(crate) for_tests: bool,
     /// A trait with a `forward*` method: what implements it is a module.
     pub(crate) forward_trait: bool,
     pub(crate) has_lifetime: bool,
@@ -119,10 +133,10 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Tree, SyntaxError> {
             message: format!("{error}; the file does not parse as Rust"),
         }
     })?;
-    let mut reader = Reader { base, text, tree: Tree::default() };
-    if !holds_for_tests_only(&file.attrs) {
-        reader.scope(&file.items);
-    }
+    let tree = Tree { out_of_reach: traits::out_of_reach(&file), ..Tree::default() };
+    let for_tests = holds_for_tests_only(&file.attrs);
+    let mut reader = Reader { base, text, for_tests, tree };
+    reader.scope(&file.items);
     Ok(reader.tree)
 }
 
@@ -142,6 +156,8 @@ fn code_start(text: &str) -> usize {
 struct Reader<'a> {
     base: usize,
     text: &'a str,
+    /// What is read now is under `#[cfg(test)]`.
+    for_tests: bool,
     tree: Tree,
 }
 
@@ -220,9 +236,11 @@ impl Reader<'_> {
                 }
             }
         }
-        if let Some(mut path) = binding.import {
+        // What tests import says nothing about the code that they test.
+        if let Some(mut path) = binding.import.filter(|_| !self.for_tests) {
             if let Some(name) = path.pop() {
-                self.tree.imports.insert(binding.name, Import { module: path.pop(), name });
+                let root = path.first().unwrap_or(&name).clone();
+                self.tree.imports.insert(binding.name, Import { root, module: path.pop(), name });
             }
         }
     }
@@ -282,7 +300,10 @@ impl Reader<'_> {
                     &item.generics,
                     mentions,
                 );
+                let mut of_trait = TraitFact::of(item);
+                of_trait.bound.at += self.base;
                 if let Some(fact) = self.tree.types.last_mut() {
+                    fact.of_trait = Some(of_trait);
                     fact.forward_trait = item.items.iter().any(|item| {
                         matches!(item, TraitItem::Fn(method)
                             if method.sig.receiver().is_some() && body::is_forward_name(&method.sig.ident))
@@ -293,10 +314,11 @@ impl Reader<'_> {
             Item::Fn(item) => self.function(scope, item),
             Item::Mod(item) => {
                 let annotated = Marks::read(&item.attrs).has("auto_hook", &self.tree.imports);
-                if let (Some((_, items)), false, false) =
-                    (&item.content, annotated, holds_for_tests_only(&item.attrs))
-                {
+                if let (Some((_, items)), false) = (&item.content, annotated) {
+                    let around = self.for_tests;
+                    self.for_tests |= holds_for_tests_only(&item.attrs);
                     self.scope(items);
+                    self.for_tests = around;
                 }
             }
             _ => {}
@@ -314,9 +336,6 @@ impl Reader<'_> {
         generics: &Generics,
         mut mentions: Mentions,
     ) {
-        if holds_for_tests_only(attrs) {
-            return;
-        }
         mentions.add_generics(generics);
         self.tree.types.push(TypeFact {
             scope,
@@ -324,6 +343,9 @@ impl Reader<'_> {
             kind,
             at: self.start(first_after_docs(attrs).unwrap_or(keyword)),
             mentions: mentions.names,
+            objects: mentions.objects,
+            of_trait: None,
+            for_tests: self.for_tests || holds_for_tests_only(attrs),
             forward_trait: false,
             has_lifetime: generics.lifetimes().next().is_some(),
             marks: Marks::read(attrs),
@@ -340,7 +362,8 @@ impl Reader<'_> {
         }
         let rewritten = item.sig.constness.is_none() && item.sig.asyncness.is_none();
         let marked = Marks::read(&item.attrs).has("auto_hook", &self.tree.imports);
-        if !mentions.names.contains("Tensor") || !rewritten || marked || holds_for_tests_only(&item.attrs) {
+        let for_tests = self.for_tests || holds_for_tests_only(&item.attrs);
+        if !mentions.names.contains("Tensor") || !rewritten || marked || for_tests {
             return;
         }
         let signature = &item.sig;
@@ -352,21 +375,26 @@ impl Reader<'_> {
     }
 
     fn implementation(&mut self, scope: usize, item: &ItemImpl) {
-        let Some(self_name) = self_name(item) else { return };
-        if holds_for_tests_only(&item.attrs) {
-            return;
-        }
         let keyword = match (&item.defaultness, &item.unsafety) {
             (Some(token), _) => token.span,
             (None, Some(token)) => token.span,
             (None, None) => item.impl_token.span,
         };
+        let at = self.start(first_after_docs(&item.attrs).unwrap_or(keyword));
+        let for_tests = self.for_tests || holds_for_tests_only(&item.attrs);
+        if let Some(mut of_trait) = TraitImpl::of(item, scope, at, for_tests) {
+            if let Some(bound) = &mut of_trait.bound {
+                bound.at += self.base;
+            }
+            self.tree.trait_impls.push(of_trait);
+        }
+        let Some(self_name) = self_name(item).filter(|_| !for_tests) else { return };
         let trait_path = item.trait_.as_ref().map(|(_, path, _)| path);
         let mut fact = ImplFact {
             scope,
             self_name,
             trait_name: trait_path.and_then(|path| path.segments.last()).map(|last| last.ident.to_string()),
-            at: self.start(first_after_docs(&item.attrs).unwrap_or(keyword)),
+            at,
             named_forward: false,
             forward_code: false,
             uses_field: false,

@@ -75,6 +75,8 @@ fn imports(tree: &UseTree, path: &mut Vec<String>, found: &mut Vec<Binding>) {
 #[derive(Debug, Default)]
 pub(crate) struct Mentions {
     pub(crate) names: BTreeSet<String>,
+    /// The traits of trait objects: those after `dyn`. They are among the names, too.
+    pub(crate) objects: BTreeSet<String>,
 }
 
 impl Mentions {
@@ -106,6 +108,15 @@ impl<'ast> Visit<'ast> for Mentions {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         self.names.extend(path.segments.last().map(|last| last.ident.to_string()));
         visit::visit_path(self, path);
+    }
+
+    fn visit_type_trait_object(&mut self, object: &'ast syn::TypeTraitObject) {
+        for bound in &object.bounds {
+            if let TypeParamBound::Trait(bound) = bound {
+                self.objects.extend(bound.path.segments.last().map(|last| last.ident.to_string()));
+            }
+        }
+        visit::visit_type_trait_object(self, object);
     }
 
     fn visit_parenthesized_generic_arguments(&mut self, _: &'ast syn::ParenthesizedGenericArguments) {}

@@ -1,12 +1,14 @@
 //! Facts of all files -> which types are modules and which are results.
 
 mod names;
+mod objects;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use crate::read::{ImplFact, Tree, TypeKind};
+use crate::read::{Bound, ImplFact, Tree, TypeKind};
 use names::{Group, Id, Names};
+use objects::Objects;
 
 /// Names of candle's layers: a field that mentions one makes its type a module.
 const LAYERS: [&str; 22] = [
@@ -120,6 +122,8 @@ pub(crate) struct Survey<'a> {
     modules: HashSet<Group<'a>>,
     /// The groups in which there is a module that gets annotations: a struct or an enum.
     hooked: HashSet<Group<'a>>,
+    /// Which traits get a supertrait, and what follows from it.
+    objects: Objects,
 }
 
 impl<'a> Survey<'a> {
@@ -127,7 +131,14 @@ impl<'a> Survey<'a> {
         let names = Names::new(files);
         let roles = names.trees().map(|(_, tree)| vec![Role::Other; tree.types.len()]).collect();
         let impls = impls_by_type(&names);
-        let mut survey = Self { names, roles, impls, modules: HashSet::new(), hooked: HashSet::new() };
+        let mut survey = Self {
+            names,
+            roles,
+            impls,
+            modules: HashSet::new(),
+            hooked: HashSet::new(),
+            objects: Objects::default(),
+        };
         survey.find_roles();
         survey
     }
@@ -136,12 +147,30 @@ impl<'a> Survey<'a> {
     pub(crate) fn derive(&self, file: usize, index: usize) -> Option<&'static str> {
         let id = (file, index);
         let name = match self.role(id) {
+            _ if self.objects.is_needed(id) => "AutoHook",
             Role::Module => "AutoHook",
             Role::Value => "HookValue",
             Role::Other => return None,
         };
         let annotatable = matches!(self.names.fact(id).kind, TypeKind::Struct | TypeKind::Enum);
         (annotatable && !self.is_marked(id, name)).then_some(name)
+    }
+
+    /// Where the trait gets `AutoHook` as a supertrait, if it does.
+    pub(crate) fn supertrait(&self, file: usize, index: usize) -> Option<Bound> {
+        let of_trait = self.names.fact((file, index)).of_trait.as_ref();
+        of_trait.filter(|_| self.objects.is_hooked((file, index))).map(|fact| fact.bound)
+    }
+
+    /// Where an `impl` block of such a trait gets `Self: AutoHook`, if it needs that.
+    pub(crate) fn self_bound(&self, file: usize, index: usize) -> Option<Bound> {
+        let bound = self.names.tree(file).trait_impls[index].bound;
+        bound.filter(|_| self.objects.is_bounded((file, index)))
+    }
+
+    /// What somebody may not expect in a file: where, and what.
+    pub(crate) fn notes(&self, file: usize) -> impl Iterator<Item = (usize, &str)> {
+        self.objects.notes(file)
     }
 
     /// Whether an `impl` block gets `#[auto_hook]`.
@@ -154,7 +183,10 @@ impl<'a> Survey<'a> {
             let group = self.names.resolve(file, fact.scope, &fact.self_name);
             group.is_some_and(|group| self.hooked.contains(&group))
         };
-        !fact.annotated && fact.hookable && !foreign && of_module()
+        !fact.annotated
+            && fact.hookable
+            && !foreign
+            && (of_module() || self.objects.is_on_layer((file, fact.at)))
     }
 
     fn role(&self, (file, index): Id) -> Role {
@@ -206,6 +238,8 @@ impl<'a> Survey<'a> {
         let held = self.held_by_modules();
         let found = held.into_iter().filter(|id| open.contains(id) && self.holds_tensor(*id)).collect();
         self.set_modules(found, &mut open, &mut holders);
+
+        self.find_supertraits(&mut open, &mut holders);
     }
 
     /// For every group, the types whose fields mention it.

@@ -29,6 +29,8 @@ pub(super) enum Group<'a> {
 pub(super) struct Names<'a> {
     files: Vec<File<'a>>,
     groups: HashMap<Group<'a>, Vec<Id>>,
+    /// The types under `#[cfg(test)]`, which are in no other group.
+    of_tests: HashMap<Group<'a>, Vec<Id>>,
 }
 
 #[derive(Debug)]
@@ -42,10 +44,12 @@ impl<'a> Names<'a> {
     pub(super) fn new(files: impl IntoIterator<Item = (&'a Path, &'a Tree)>) -> Self {
         let files: Vec<File<'a>> =
             files.into_iter().map(|(path, tree)| File { module: module_name(path), tree }).collect();
-        let mut names = Self { files, groups: HashMap::new() };
-        for id in names.ids() {
+        let mut names = Self { files, groups: HashMap::new(), of_tests: HashMap::new() };
+        for id in names.all() {
             for group in names.groups_of(id) {
-                names.groups.entry(group).or_default().push(id);
+                let is_test = names.fact(id).for_tests;
+                let groups = if is_test { &mut names.of_tests } else { &mut names.groups };
+                groups.entry(group).or_default().push(id);
             }
         }
         names
@@ -63,8 +67,12 @@ impl<'a> Names<'a> {
         &self.files[file].tree.types[index]
     }
 
-    /// All types, in the order of the files.
+    /// All types that are not under `#[cfg(test)]`, in the order of the files.
     pub(super) fn ids(&self) -> Vec<Id> {
+        self.all().into_iter().filter(|id| !self.fact(*id).for_tests).collect()
+    }
+
+    fn all(&self) -> Vec<Id> {
         let types = |(f, file): (usize, &File<'a>)| (0..file.tree.types.len()).map(move |t| (f, t));
         self.files.iter().enumerate().flat_map(types).collect()
     }
@@ -90,6 +98,20 @@ impl<'a> Names<'a> {
         let Some(import) = self.tree(file).imports.get(name) else { return there(Group::Everywhere(name)) };
         let module = import.module.as_deref().map(|module| Group::Module(module, &import.name));
         module.and_then(there).or_else(|| there(Group::Everywhere(&import.name)))
+    }
+
+    /// The types of a group.
+    pub(super) fn members(&self, group: Group<'a>) -> &[Id] {
+        self.groups.get(&group).map_or(&[], Vec::as_slice)
+    }
+
+    /// The types that a name means in code for tests: first those for tests of the same file.
+    pub(super) fn in_tests(&self, file: usize, scope: usize, name: &'a str) -> &[Id] {
+        let own = [Group::Scope(file, scope, name), Group::File(file, name)];
+        if let Some(own) = own.iter().find_map(|group| self.of_tests.get(group)) {
+            return own;
+        }
+        self.resolve(file, scope, name).map_or(&[], |group| self.members(group))
     }
 
     /// Whether one of the types of a group is in a file.

@@ -187,7 +187,9 @@ fn summarize(annotation: &Annotation<'_>, notes: &[Note], target: &Target, outpu
 
 fn counted(counts: &Counts) -> String {
     let mut parts = vec![plural(counts.modules, "type"), plural(counts.impls, "impl block")];
-    for (count, what) in [(counts.values, "result struct"), (counts.functions, "function")] {
+    for (count, what) in
+        [(counts.values, "result struct"), (counts.functions, "function"), (counts.traits, "trait")]
+    {
         if count > 0 {
             parts.push(plural(count, what));
         }

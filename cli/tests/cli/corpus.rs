@@ -32,6 +32,9 @@ fn stripped(text: &str) -> String {
         match line.trim() {
             "#[derive(AutoHook)]" | "#[derive(HookValue)]" | "#[auto_hook]" => {}
             ours if ours.starts_with("use hookpoint::") => assert_eq!(lines.next(), Some("\n")),
+            ours if ours.contains("trait ") => {
+                result.push_str(&line.replace(": AutoHook + ", ": ").replace(": AutoHook", ""));
+            }
             _ => result.push_str(line),
         }
     }
@@ -63,6 +66,11 @@ impl<'ast> Visit<'ast> for Found {
         self.derives(&item.attrs);
     }
 
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        let is_ours = |bound: &syn::TypeParamBound| matches!(bound, syn::TypeParamBound::Trait(bound) if bound.path.is_ident("AutoHook"));
+        self.0.traits += usize::from(item.supertraits.iter().any(is_ours));
+    }
+
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.0.functions += item.attrs.iter().filter(|attr| attr.path().is_ident("auto_hook")).count();
     }
@@ -78,13 +86,17 @@ fn every_file_parses_afterwards_and_is_the_same_without_our_lines() {
     let annotated = annotate_sources(&files).unwrap();
     let counts = total(&annotated);
     println!(
-        "{} files: {} types, {} impl blocks, {} result structs, {} functions",
+        "{} files: {} types, {} impl blocks, {} result structs, {} functions, {} traits",
         files.len(),
         counts.modules,
         counts.impls,
         counts.values,
-        counts.functions
+        counts.functions,
+        counts.traits
     );
+    for note in annotated.iter().flat_map(|file| &file.notes) {
+        println!("{note}");
+    }
     for (file, result) in files.iter().zip(&annotated) {
         let name = file.path.display();
         let tree = syn::parse_file(&result.text).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -1,0 +1,382 @@
+//! Trait objects: which traits get `AutoHook` as a supertrait.
+//!
+//! A module behind `Box<dyn Block>` has points if `dyn Block` implements `AutoHook`, which it does when that is a
+//! supertrait of `Block`. Then every type that implements `Block` must have it, too. So a trait gets it only if all of these
+//! can: types of the same source, which get the derive, and those of candle and the standard library that have it.
+//! For what cannot be, there is a note.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::names::{Group, Id};
+use super::{Role, Survey, LAYERS, STD_TRAITS};
+use crate::read::{TraitImpl, TypeKind};
+
+/// Types of others that implement `AutoHook`, besides candle's layers, by the last segment of their paths.
+const HOOKED: [&str; 41] = [
+    "Arc",
+    "BTreeMap",
+    "Box",
+    "Cell",
+    "DType",
+    "Device",
+    "Duration",
+    "HashMap",
+    "Identity",
+    "Mutex",
+    "OnceCell",
+    "OnceLock",
+    "Option",
+    "PathBuf",
+    "PhantomData",
+    "Rc",
+    "RefCell",
+    "RwLock",
+    "Shape",
+    "String",
+    "Tensor",
+    "Var",
+    "Vec",
+    "VecDeque",
+    "bool",
+    "char",
+    "f32",
+    "f64",
+    "i128",
+    "i16",
+    "i32",
+    "i64",
+    "i8",
+    "isize",
+    "str",
+    "u128",
+    "u16",
+    "u32",
+    "u64",
+    "u8",
+    "usize",
+];
+
+/// Where those are from, as `use` says it.
+const THEIR_CRATES: [&str; 7] = ["alloc", "candle", "candle_core", "candle_nn", "core", "nn", "std"];
+
+/// Traits of trait objects that are never modules, besides those of the standard library that are implemented by hand.
+const OTHER_TRAITS: [&str; 17] = [
+    "Any",
+    "AutoHook",
+    "BufRead",
+    "DoubleEndedIterator",
+    "ExactSizeIterator",
+    "Fn",
+    "FnMut",
+    "FnOnce",
+    "Future",
+    "Hasher",
+    "Module",
+    "ModuleT",
+    "Seek",
+    "Send",
+    "Sync",
+    "ToString",
+    "Unpin",
+];
+
+/// The methods of `AutoHook`: with a method of the same name, a call would be ambiguous.
+const ITS_METHODS: [&str; 2] = ["visit", "hook_dict"];
+
+/// What is added for trait objects.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    /// The traits that get the supertrait.
+    hooked: BTreeSet<Id>,
+    /// The types that implement one of these, and so need the derive.
+    needed: BTreeSet<Id>,
+    /// The `impl` blocks whose parameters need a bound, as places in [`Tree::trait_impls`](crate::read::Tree::trait_impls).
+    bounded: BTreeSet<(usize, usize)>,
+    /// The `impl` blocks of these traits for layers of candle, by file and place.
+    on_layers: BTreeSet<(usize, usize)>,
+    /// By file and place.
+    notes: BTreeMap<(usize, usize), String>,
+}
+
+impl Objects {
+    pub(super) fn is_hooked(&self, id: Id) -> bool {
+        self.hooked.contains(&id)
+    }
+
+    pub(super) fn is_needed(&self, id: Id) -> bool {
+        self.needed.contains(&id)
+    }
+
+    pub(super) fn is_bounded(&self, block: (usize, usize)) -> bool {
+        self.bounded.contains(&block)
+    }
+
+    pub(super) fn is_on_layer(&self, block: (usize, usize)) -> bool {
+        self.on_layers.contains(&block)
+    }
+
+    pub(super) fn notes(&self, file: usize) -> impl Iterator<Item = (usize, &str)> {
+        self.notes.range((file, 0)..=(file, usize::MAX)).map(|((_, at), note)| (*at, note.as_str()))
+    }
+}
+
+/// The `impl` blocks of the traits of the source.
+type Impls<'a> = HashMap<Id, Vec<(usize, usize, &'a TraitImpl)>>;
+
+impl<'a> Survey<'a> {
+    /// Finds the traits behind the trait objects in modules. What implements them is a module then, so there may be more.
+    pub(super) fn find_supertraits(
+        &mut self,
+        open: &mut BTreeSet<Id>,
+        holders: &mut HashMap<Group<'a>, Vec<Id>>,
+    ) {
+        let impls = self.impls_of_traits();
+        let mut decided = BTreeSet::new();
+        loop {
+            self.find_module_traits(&impls, open, holders);
+            let wanted: Vec<(Id, Id)> =
+                self.objects_in_modules().into_iter().filter(|(id, _)| decided.insert(*id)).collect();
+            if wanted.is_empty() {
+                return;
+            }
+            for (id, _) in wanted {
+                let found = self.decide(id, impls.get(&id).map_or(&[], Vec::as_slice));
+                self.set_modules(found, open, holders);
+            }
+        }
+    }
+
+    fn impls_of_traits(&self) -> Impls<'a> {
+        let mut impls: Impls<'a> = HashMap::new();
+        for (file, tree) in self.names.trees() {
+            for (i, block) in tree.trait_impls.iter().enumerate() {
+                for id in self.traits(file, block.scope, &block.name) {
+                    impls.entry(id).or_default().push((file, i, block));
+                }
+            }
+        }
+        impls
+    }
+
+    /// The traits of the source that a name means.
+    fn traits(&self, file: usize, scope: usize, name: &'a str) -> Vec<Id> {
+        let group = self.names.resolve(file, scope, name);
+        let members = group.map_or(&[][..], |group| self.names.members(group)).iter().copied();
+        members.filter(|id| self.names.fact(*id).kind == TypeKind::Trait).collect()
+    }
+
+    /// A trait whose methods are given tensors, and that a module implements, is that of a module.
+    fn find_module_traits(
+        &mut self,
+        impls: &Impls<'a>,
+        open: &mut BTreeSet<Id>,
+        holders: &mut HashMap<Group<'a>, Vec<Id>>,
+    ) {
+        loop {
+            let is_found = |id: &Id| {
+                let takes_tensors = self.names.fact(*id).of_trait.as_ref().is_some_and(|t| t.takes_tensors);
+                let blocks = impls.get(id).map_or(&[][..], Vec::as_slice);
+                let is_module = |(file, _, block): &(usize, usize, &'a TraitImpl)| {
+                    let groups = block.types.iter().filter_map(|n| self.names.resolve(*file, block.scope, n));
+                    !block.for_tests && groups.into_iter().any(|group| self.hooked.contains(&group))
+                };
+                takes_tensors && open.contains(id) && blocks.iter().any(is_module)
+            };
+            let found: Vec<Id> = impls.keys().copied().filter(is_found).collect();
+            if found.is_empty() {
+                return;
+            }
+            self.set_modules(found, open, holders);
+        }
+    }
+
+    /// The traits of the source that stand after `dyn` in fields of modules, each with a type that holds it. Of
+    /// others there is a note.
+    fn objects_in_modules(&mut self) -> Vec<(Id, Id)> {
+        let mut found = Vec::new();
+        let mut foreign = Vec::new();
+        for holder in self.names.ids() {
+            let kind = self.names.fact(holder).kind;
+            if self.role(holder) != Role::Module || !matches!(kind, TypeKind::Struct | TypeKind::Enum) {
+                continue;
+            }
+            for (place, name) in self.objects_in(holder) {
+                let fact = self.names.fact(place);
+                let traits = self.traits(place.0, fact.scope, name);
+                let original = self.names.tree(place.0).imports.get(name).map_or(name, |i| i.name.as_str());
+                if traits.is_empty() && !STD_TRAITS.contains(&original) && !OTHER_TRAITS.contains(&original) {
+                    foreign.push((place, name));
+                }
+                found.extend(traits.into_iter().map(|id| (id, holder)));
+            }
+        }
+        for (place, name) in foreign {
+            let fact = self.names.fact(place);
+            let note = format!(
+                "`{}` holds `dyn {name}`, and this trait is not in the source that is annotated: what is inside such a \
+                 value has no points. Annotate the source of `{name}` together with this one",
+                fact.name
+            );
+            self.objects.notes.entry((place.0, fact.at)).or_insert(note);
+        }
+        found
+    }
+
+    /// The traits of trait objects in the fields of a type, also in what is an alias there, with the type that names them.
+    fn objects_in(&self, id: Id) -> Vec<(Id, &'a str)> {
+        let mut found = Vec::new();
+        let (mut seen, mut open) = (BTreeSet::from([id]), vec![id]);
+        while let Some(id) = open.pop() {
+            let fact = self.names.fact(id);
+            found.extend(fact.objects.iter().map(|name| (id, name.as_str())));
+            for group in self.mentioned(id) {
+                let aliases = self.names.members(group).iter().copied();
+                let aliases = aliases.filter(|id| self.names.fact(*id).kind == TypeKind::Alias);
+                open.extend(aliases.filter(|id| seen.insert(*id)));
+            }
+        }
+        found
+    }
+
+    /// Gives a trait the supertrait, or notes why it cannot have it. Gives back the modules that this makes.
+    fn decide(&mut self, id: Id, impls: &[(usize, usize, &'a TraitImpl)]) -> Vec<Id> {
+        let (fact, file) = (self.names.fact(id), id.0);
+        let mut methods = BTreeSet::new();
+        if self.has_supertrait(id, &mut methods, &mut BTreeSet::new()) {
+            return Vec::new();
+        }
+        let name = &fact.name;
+        let mut needed = BTreeSet::new();
+        match self.needed_types(id, &methods, impls, &mut needed) {
+            Err(reason) => {
+                let note = format!(
+                    "`{name}` does not get `AutoHook` as a supertrait, so what is inside a `dyn {name}` has no points: \
+                     {reason}"
+                );
+                self.objects.notes.insert((file, fact.at), note);
+                Vec::new()
+            }
+            Ok(()) => {
+                let note = format!(
+                    "`{name}` has `AutoHook` as a supertrait now, so that what is inside a `dyn {name}` has points; \
+                     types in other source that implement it need `#[derive(AutoHook)]`, too"
+                );
+                self.objects.notes.insert((file, fact.at), note);
+                self.objects.hooked.insert(id);
+                let bounded = impls.iter().filter(|(.., block)| block.bound.is_some());
+                self.objects.bounded.extend(bounded.map(|(file, i, _)| (*file, *i)));
+                self.objects.needed.extend(&needed);
+                let on_layers = impls.iter().filter(|(file, _, block)| {
+                    let is_layer = |name: &'a String| {
+                        let is_own = self.names.resolve(*file, block.scope, name).is_some();
+                        !is_own && self.is_layer(*file, name)
+                    };
+                    block.types.len() == 1 && block.types.iter().all(is_layer)
+                });
+                let on_layers: Vec<_> = on_layers.map(|(file, _, block)| (*file, block.at)).collect();
+                self.objects.on_layers.extend(on_layers);
+                needed.into_iter().chain([id]).filter(|id| !self.names.fact(*id).for_tests).collect()
+            }
+        }
+    }
+
+    /// Whether a trait has the supertrait already, perhaps by way of another; and all methods of it and these others.
+    fn has_supertrait(&self, id: Id, methods: &mut BTreeSet<&'a str>, seen: &mut BTreeSet<Id>) -> bool {
+        let fact = self.names.fact(id);
+        let (Some(of_trait), true) = (&fact.of_trait, seen.insert(id)) else { return false };
+        methods.extend(of_trait.methods.iter().map(String::as_str));
+        let imports = &self.names.tree(id.0).imports;
+        of_trait.supertraits.iter().any(|name| {
+            let original = imports.get(name).map_or(name.as_str(), |import| import.name.as_str());
+            let above = self.traits(id.0, fact.scope, name);
+            let above = above.into_iter().any(|id| self.has_supertrait(id, methods, seen));
+            original == "AutoHook" || above
+        })
+    }
+
+    /// The types of the source that implement a trait, or the reason why one of its types cannot have the derive.
+    fn needed_types(
+        &self,
+        id: Id,
+        methods: &BTreeSet<&str>,
+        impls: &[(usize, usize, &'a TraitImpl)],
+        needed: &mut BTreeSet<Id>,
+    ) -> Result<(), String> {
+        let name = &self.names.fact(id).name;
+        if let Some(method) = ITS_METHODS.iter().find(|method| methods.contains(*method)) {
+            return Err(format!("both have a method `{method}`. Rename it"));
+        }
+        let mut reach = self.names.trees().filter_map(|(_, tree)| tree.out_of_reach.get(name));
+        if let Some(place) = reach.next() {
+            return Err(format!(
+                "it is implemented {place}. Move that out, or write the annotations by hand"
+            ));
+        }
+        for (file, _, block) in impls {
+            if block.is_blanket {
+                return Err(format!(
+                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type"
+                ));
+            }
+            let (mut open, mut seen) = (vec![(*file, block.scope, &block.types)], BTreeSet::new());
+            while let Some((file, scope, types)) = open.pop() {
+                for name_of_type in types {
+                    let found = self.types(file, scope, name_of_type, block.for_tests);
+                    if found.is_empty() && !self.is_hooked_elsewhere(file, name_of_type) {
+                        return Err(format!(
+                            "`{name_of_type}`, which implements it, is not in the source that is annotated. Annotate that, too, \
+                             or put a type of your own around it"
+                        ));
+                    }
+                    for found in found {
+                        let fact = self.names.fact(found);
+                        match fact.kind {
+                            TypeKind::Struct | TypeKind::Enum => {
+                                needed.insert(found);
+                            }
+                            TypeKind::Alias if seen.insert(found) => {
+                                open.push((found.0, fact.scope, &fact.mentions));
+                            }
+                            TypeKind::Alias => {}
+                            // `dyn Block` in `impl Block for Box<dyn Block>`: the trait itself has it then.
+                            TypeKind::Trait if found == id || self.is_hooked_trait(found) => {}
+                            TypeKind::Trait | TypeKind::Union => {
+                                return Err(format!(
+                                    "it is implemented for a type with `{name_of_type}`, which cannot have the derive"
+                                ))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_hooked_trait(&self, id: Id) -> bool {
+        self.objects.is_hooked(id) || self.has_supertrait(id, &mut BTreeSet::new(), &mut BTreeSet::new())
+    }
+
+    fn types(&self, file: usize, scope: usize, name: &'a str, for_tests: bool) -> Vec<Id> {
+        if for_tests {
+            return self.names.in_tests(file, scope, name).to_vec();
+        }
+        self.names
+            .resolve(file, scope, name)
+            .map_or_else(Vec::new, |group| self.names.members(group).to_vec())
+    }
+
+    /// A type of candle or of the standard library that implements `AutoHook`.
+    fn is_hooked_elsewhere(&self, file: usize, name: &str) -> bool {
+        let import = self.names.tree(file).imports.get(name);
+        let original = import.map_or(name, |import| import.name.as_str());
+        let from = import.is_none_or(|import| THEIR_CRATES.contains(&import.root.as_str()));
+        from && (LAYERS.contains(&original) || HOOKED.contains(&original))
+    }
+
+    fn is_layer(&self, file: usize, name: &str) -> bool {
+        let import = self.names.tree(file).imports.get(name);
+        let original = import.map_or(name, |import| import.name.as_str());
+        self.is_hooked_elsewhere(file, name) && LAYERS.contains(&original)
+    }
+}
