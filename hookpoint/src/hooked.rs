@@ -10,6 +10,7 @@ use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
 use crate::manager::HookManager;
 use crate::plan::{execute, execute_noting, Asked, BoxedError, Plan, Recent};
+use crate::raw::with_model;
 use crate::recording::Recording;
 use crate::run::{Audience, Dispatch, Finished, HookCtx, Learned, Log, Mode, Request, SeenCall};
 use crate::select::IntoPatterns;
@@ -184,7 +185,7 @@ impl<M: AutoHook> Hooked<M> {
         let requests = self.registered(&tree)?;
         let (dispatch, nobody) = (Dispatch::new(&tree, &requests), Audience::default());
         let asked = all_registered(&tree, &requests, &dispatch, &nobody);
-        let finished = execute(&asked, mode, &self.learned, || f(&self.model))?;
+        let finished = execute(&asked, mode, &self.learned, || with_model(&*self.model, || f(&self.model)))?;
         Scan::new(&tree, &dispatch, finished)
     }
 
@@ -253,7 +254,8 @@ impl<M: AutoHook> Hooked<M> {
         let tree = self.tree();
         let requests = self.registered(&tree)?;
         let (dispatch, nobody) = (Dispatch::new(&tree, &requests), Audience::default());
-        execute_noting(&all_registered(&tree, &requests, &dispatch, &nobody), mode, &self.learned, keeps, f)
+        let asked = all_registered(&tree, &requests, &dispatch, &nobody);
+        execute_noting(&asked, mode, &self.learned, keeps, || with_model(&*self.model, f))
     }
 
     fn note_mut<T, E: Into<BoxedError>>(

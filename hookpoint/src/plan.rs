@@ -16,6 +16,7 @@ use crate::hooked::{Access, Hooked};
 use crate::listen::Listener;
 use crate::manager::Stamp;
 use crate::pattern::Pattern;
+use crate::raw::with_model;
 use crate::recording::{Recording, Schedule};
 use crate::run::{
     modules_only, select_nodes, Action, Audience, CacheOptions, CallView, Dispatch, Finished, HookCtx,
@@ -437,7 +438,9 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let prepared = self.prepared()?;
         let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
         let model = self.hooked.model();
-        let finished = execute_with(&asked, way.mode, self.hooked.learned(), way.tape(&asked), || f(model))?;
+        let finished = execute_with(&asked, way.mode, self.hooked.learned(), way.tape(&asked), || {
+            with_model(model, || f(model))
+        })?;
         taped(&asked, self.allow_unfired, finished)
     }
 
@@ -480,7 +483,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         self.check_recording()?;
         let prepared = self.prepared()?;
         let asked = prepared.asked(&self.tree, &self.requests, &self.audience);
-        let finished = execute(&asked, mode, self.hooked.learned(), f)?;
+        let model = self.hooked.model();
+        let finished = execute(&asked, mode, self.hooked.learned(), || with_model(model, f))?;
         Ok((prepared, finished))
     }
 }

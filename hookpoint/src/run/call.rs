@@ -141,6 +141,10 @@ struct Asked<'a> {
     made: Cell<bool>,
 }
 
+const MAY_BE_ANOTHER: &str = "its type may hold a lifetime, and the model, which is borrowed exclusively or has \
+                              changed, does not show that it still has this module; annotate the type, or hook the \
+                              value where it is made";
+
 const NOT_ANEW: &str = "only a layer's single input can be replaced; hook the value where it is made";
 
 /// Is this a call that can be made anew with another tensor: `forward(x)`, `x.apply(m)`, or with a
@@ -377,6 +381,11 @@ impl RunState<'_> {
             return Ok(call.into());
         };
         let train = trains(inputs);
+        let callable = receiver.may_call(module);
+        if !callable && !is_replaced && self.wants_gradient_of(&input) {
+            let operations = vec![format!("{}: {MAY_BE_ANOTHER}", self.shown(node))];
+            return Err(ErrorKind::GradientLost { operations }.into());
+        }
         let made = match receiver.module(module).filter(|_| anew) {
             Some(layer) => {
                 self.differentiable(node, layer, (&input, train), &|x| receiver.call(module, x, train))?
@@ -387,7 +396,8 @@ impl RunState<'_> {
             if !is_replaced {
                 return Ok(call.into());
             }
-            let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
+            let reason = if callable { NOT_ANEW } else { MAY_BE_ANOTHER };
+            let (point, reason) = (format!("{}:in", self.tree.name(node)), reason.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
         call.tracked.extend(Some(input).filter(|input| self.differentiates() && input.track_op()));
