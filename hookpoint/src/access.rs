@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::error::{ErrorKind, Result};
 use crate::hooked::Hooked;
 use crate::manager::HookManager;
+use crate::raw::with_model;
 use crate::run::Learned;
 use crate::tree::{AutoHook, Tree};
 
@@ -59,6 +60,11 @@ pub(crate) mod sealed {
         fn hooks(&self) -> &HookManager;
         /// The model for one run, and what is known of the shapes that its modules give.
         fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned);
+        /// Runs `f` with the model. A model that is shared can be asked meanwhile what it holds.
+        fn run<'m, T>(model: Lent<'m, M, Self>, f: impl FnOnce(Lent<'m, M, Self>) -> T) -> T
+        where
+            Self: 'm,
+            M: 'm;
         /// Takes the access out of a cell for one run.
         fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
     }
@@ -86,6 +92,13 @@ impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
 
     fn parts(&mut self) -> (&M, &Learned) {
         Hooked::parts(self)
+    }
+
+    fn run<'m, T>(model: &'m M, f: impl FnOnce(&'m M) -> T) -> T
+    where
+        Self: 'm,
+    {
+        with_model(model, || f(model))
     }
 
     /// Runs of a shared model may be made inside one another.
@@ -119,6 +132,13 @@ impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
         Hooked::parts_mut(self)
     }
 
+    fn run<'m, T>(model: &'m mut M, f: impl FnOnce(&'m mut M) -> T) -> T
+    where
+        Self: 'm,
+    {
+        f(model)
+    }
+
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         borrowed(cell, f)
     }
@@ -149,6 +169,14 @@ impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
 
     fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned) {
         self.0.parts()
+    }
+
+    fn run<'m, T>(model: Lent<'m, M, Self>, f: impl FnOnce(Lent<'m, M, Self>) -> T) -> T
+    where
+        Self: 'm,
+        M: 'm,
+    {
+        H::run(model, f)
     }
 
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -7,7 +7,8 @@
 //!    [`typeid::of`], which ignores lifetimes, so a cast is made only to types that hold no
 //!    lifetime of their own ([`Plain`]), or to references whose lifetime is then shortened to the
 //!    borrow's.
-//! 2. [`Receiver`] finds the module behind a receiver expression: `m`, `&m`, `Box<M>`, a guard.
+//! 2. [`Receiver`] finds the module behind a receiver expression: `m`, `&m`, `Box<M>`, a guard. It calls the module
+//!    where its lifetimes do not matter, or the model is seen to hold it.
 //! 3. [`Scope`] keeps the current run of a thread, and its current backward pass, which borrow from the
 //!    caller's stack.
 //!
@@ -25,6 +26,7 @@ use candle_core::{Tensor, Var};
 
 use crate::memory::{given_back, taken};
 use crate::run::{BackwardPass, RunState};
+use crate::tree::{AutoHook, Tree};
 use crate::value::{AnyValue, DynamicOps};
 
 // ---------------------------------------------------------------------------------------------
@@ -343,9 +345,13 @@ impl Drop for Kept {
     }
 }
 
-/// A type of the user's with `#[derive(HookValue)]` and without lifetime parameters; only the derive
-/// implements this.
-pub trait Derived: Sized + 'static {
+/// A type of the user's with `#[derive(HookValue)]` and without lifetime parameters.
+///
+/// # Safety
+/// The type must have no lifetime parameter, nor be built from types that were given one: values with its id are
+/// handed out as values of this very type. The derive implements this where it is written on a type without any
+/// parameters, and `#[derive(..)]` stands on the definition of a type, never on an alias.
+pub unsafe trait Derived: Sized + 'static {
     /// A copy for `get_any`, where the type can be cloned.
     fn copy(&self) -> Option<crate::value::AnyValue>;
 }
@@ -354,8 +360,8 @@ pub trait Derived: Sized + 'static {
 #[repr(transparent)]
 pub(crate) struct OfDerived<T>(pub T);
 
-// SAFETY: the derive implements `Derived` for types without lifetime parameters only. `get_mut`
-// compares with the id of `T` because of the method below.
+// SAFETY: who implements `Derived` vouches that the type has no lifetimes. `get_mut` compares with the id of `T`
+// because of the method below.
 unsafe impl<T: Derived> Plain for OfDerived<T> {
     fn id() -> TypeId {
         TypeId::of::<T>()
@@ -382,6 +388,11 @@ pub trait Caller<T: ?Sized> {
     /// Does it matter whether the module is called for training?
     const MINDS_TRAINING: bool = false;
 
+    /// Is every `T` called in this way, whatever lifetimes it has? So it is where `call` was written for all of them:
+    /// for a type of candle's by its name, or through the table of a trait object, which was made where the
+    /// lifetimes were known.
+    const FOR_ALL_LIFETIMES: bool = false;
+
     /// Calls `module`, or says that it cannot be called this way.
     fn call(module: &T, input: &Tensor, train: bool) -> Option<candle_core::Result<Tensor>>;
 }
@@ -395,6 +406,8 @@ pub(crate) struct Receiver {
     holder: unsafe fn(*const ()) -> Option<(*const (), TypeId)>,
     call: unsafe fn(*const (), &Tensor, bool) -> Option<candle_core::Result<Tensor>>,
     of: TypeId,
+    /// What is known of the lifetimes of a module of this type.
+    lifetimes: Lifetimes,
     /// Is there a box around the module, which may be known by its own address?
     pub boxed: bool,
 }
@@ -426,20 +439,81 @@ impl Receiver {
         Some(Erased { pointer, type_id, bytes: 0, life: PhantomData })
     }
 
-    /// Calls the module behind `receiver`.
+    /// Calls the module behind `receiver`; none where it cannot be called with one tensor, or
+    /// [must not be](Self::may_call).
     pub fn call(
         &self,
         receiver: Erased<'_>,
         input: &Tensor,
         train: bool,
     ) -> Option<candle_core::Result<Tensor>> {
-        // SAFETY: as in `module`.
-        if self.of == receiver.type_id {
-            unsafe { (self.call)(receiver.pointer, input, train) }
-        } else {
-            None
+        if !self.may_call(receiver) {
+            return None;
+        }
+        // SAFETY: the value is a `W` up to lifetimes, as in `module`. `may_call` says that those of the module are
+        // the ones that `C` was chosen for, or that they do not matter to it; what is around the module, a
+        // reference or a box, is only looked through.
+        unsafe { (self.call)(receiver.pointer, input, train) }
+    }
+
+    /// May the module behind `receiver` be called as what the model was found to hold? Types are compared without
+    /// their lifetimes, and `Module` may be implemented for `Leaf<'static>` alone. So a `Leaf` that stands where the
+    /// walk over the model found one is called only if it is the one that the model holds now.
+    pub fn may_call(&self, receiver: Erased<'_>) -> bool {
+        let is_it = || match self.lifetimes {
+            Lifetimes::DoNotMatter => true,
+            Lifetimes::Matter => {
+                self.module(receiver).is_some_and(|module| is_held(module.address(), self.module))
+            }
+        };
+        self.of == receiver.type_id && is_it()
+    }
+}
+
+/// Does it matter which lifetimes a module has, of whose type nothing else is compared?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lifetimes {
+    /// It has none, or is called in the same way whatever they are.
+    DoNotMatter,
+    /// It may matter.
+    Matter,
+}
+
+impl Lifetimes {
+    fn of<T: ?Sized, C: Caller<T>>() -> Self {
+        let name = std::any::type_name::<T>();
+        // A closure is a module by what it is, and was compiled for all lifetimes that it can have.
+        match C::FOR_ALL_LIFETIMES || name.ends_with("{{closure}}") || has_no_lifetimes(name) {
+            true => Self::DoNotMatter,
+            false => Self::Matter,
         }
     }
+}
+
+/// Is this the name, as the compiler gives it, of a type without lifetimes? Compilers before 1.92 leave lifetimes out of
+/// names: for them every type may have one.
+fn has_no_lifetimes(name: &str) -> bool {
+    struct Short<'a>(PhantomData<&'a ()>);
+    struct Around<T>(PhantomData<T>);
+    trait Gives {
+        type Type;
+    }
+    impl Gives for Around<u8> {
+        type Type = Short<'static>;
+    }
+    static TELLS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    let tells = || {
+        let names = [
+            std::any::type_name::<Short<'static>>(),
+            std::any::type_name::<Around<(u8, Short<'static>)>>(),
+            std::any::type_name::<<Around<u8> as Gives>::Type>(),
+            std::any::type_name::<std::borrow::Cow<'static, str>>(),
+        ];
+        names.iter().all(|name| name.contains('\''))
+    };
+    // A reference, a trait object, a function or a closure may have lifetimes that its name does not show.
+    let may_hide = ["'", "&", "*", "{", "dyn ", "fn(", "impl "];
+    *TELLS.get_or_init(tells) && !may_hide.iter().any(|sign| name.contains(sign))
 }
 
 /// A type through which a module of type `T` can be reached.
@@ -568,16 +642,17 @@ unsafe fn call<W: View<T>, T: ?Sized, C: Caller<T>>(
     C::call(unsafe { &*pointer.cast::<W>() }.view()?, input, train)
 }
 
-fn receiver<W: View<T>, T: ?Sized, C: Caller<T>>(of: TypeId) -> (TypeId, Receiver) {
+fn receiver<W: View<T>, T: ?Sized, C: Caller<T>>(of: TypeId, lifetimes: Lifetimes) -> (TypeId, Receiver) {
     let module = typeid::of::<T>();
     let (locate, holder, call) = (locate::<W, T> as _, holder::<W, T> as _, call::<W, T, C> as _);
-    (of, Receiver { module, locate, holder, call, of, boxed: W::BOXED })
+    (of, Receiver { module, locate, holder, call, of, lifetimes, boxed: W::BOXED })
 }
 
 /// Every type through which instrumented code may reach a module of type `T`, but for `T` itself.
 pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Receiver)> {
+    let lifetimes = Lifetimes::of::<T, C>();
     macro_rules! list {
-        ($($ty:ty),* $(,)?) => { vec![$(receiver::<$ty, T, C>(typeid::of::<$ty>())),*] };
+        ($($ty:ty),* $(,)?) => { vec![$(receiver::<$ty, T, C>(typeid::of::<$ty>(), lifetimes)),*] };
     }
     let mut all = list!(
         &'a T,
@@ -615,6 +690,7 @@ pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Rece
         holder: |_| None,
         call: |_, _, _| None,
         of,
+        lifetimes,
         boxed: false,
     };
     all.push((of, itself));
@@ -624,7 +700,7 @@ pub(crate) fn receivers<'a, T: ?Sized + 'a, C: Caller<T>>() -> Vec<(TypeId, Rece
 /// The entry for a sized `T` itself, which unlike an unsized one can be called.
 pub(crate) fn receiver_itself<T, C: Caller<T>>() -> (TypeId, Receiver) {
     // `Itself` is transparent, so a pointer to a `T` is one to an `Itself<T>`.
-    receiver::<Itself<T>, T, C>(typeid::of::<T>())
+    receiver::<Itself<T>, T, C>(typeid::of::<T>(), Lifetimes::of::<T, C>())
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -646,6 +722,14 @@ thread_local! {
     /// 0 where there is no run: what instrumented code looks at, and all that it looks at when idle.
     static HEARS: Cell<u8> = const { Cell::new(0) };
     static PASS: Cell<*const BackwardPass<'static>> = const { Cell::new(ptr::null()) };
+    static MODEL: Cell<Option<Model>> = const { Cell::new(None) };
+}
+
+/// The model of the current run, which can be walked over again.
+#[derive(Clone, Copy)]
+struct Model {
+    pointer: *const (),
+    holds: unsafe fn(*const (), usize, TypeId) -> bool,
 }
 
 /// Is somebody listening on this thread? One load and one branch.
@@ -677,6 +761,7 @@ struct Scope {
     run: *const RunState<'static>,
     hears: u8,
     pass: *const BackwardPass<'static>,
+    model: Option<Model>,
 }
 
 impl Scope {
@@ -685,6 +770,7 @@ impl Scope {
             run: CURRENT.with(|current| current.replace(run)),
             hears: HEARS.with(|cell| cell.replace(hears)),
             pass: PASS.with(|current| current.replace(pass)),
+            model: MODEL.with(|current| current.take()),
         }
     }
 }
@@ -695,6 +781,7 @@ impl Drop for Scope {
         let _ = CURRENT.try_with(|current| current.set(self.run));
         let _ = HEARS.try_with(|hears| hears.set(self.hears));
         let _ = PASS.try_with(|current| current.set(self.pass));
+        let _ = MODEL.try_with(|current| current.set(self.model));
     }
 }
 
@@ -705,6 +792,41 @@ pub(crate) fn with_run<T>(state: &RunState<'_>, f: impl FnOnce() -> T) -> T {
     let pointer = ptr::from_ref(state).cast::<RunState<'static>>();
     let _scope = Scope::enter(pointer, state.hears(), ptr::null());
     f()
+}
+
+/// Runs `f`, which runs `model` in the current run. The model is borrowed all that time, and can be asked what it
+/// [holds](is_held). Nothing is known of a model that is borrowed exclusively.
+pub(crate) fn with_model<M: AutoHook, T>(model: &M, f: impl FnOnce() -> T) -> T {
+    struct Back(Option<Model>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            let _ = MODEL.try_with(|current| current.set(self.0));
+        }
+    }
+    // As in `with_run`: the pointer is forgotten before this function returns or unwinds.
+    let now = Model { pointer: ptr::from_ref(model).cast(), holds: holds::<M> };
+    let _back = Back(MODEL.with(|current| current.replace(Some(now))));
+    f()
+}
+
+unsafe fn holds<M: AutoHook>(pointer: *const (), address: usize, module: TypeId) -> bool {
+    // SAFETY: the caller vouches that an `M` is borrowed here.
+    let model = unsafe { &*pointer.cast::<M>() };
+    Tree::of(model).has_leaf_at(address, module)
+}
+
+/// Does the model of the current run hold a module of this type at this address now, which is called as a whole and has a
+/// size? Then a value of that type at that address is that module, since two values that live at one time are not in one
+/// place. The walk knows its lifetimes: it takes in nothing that is not a [`Module`](candle_core::Module) with them.
+fn is_held(address: usize, module: TypeId) -> bool {
+    let model = MODEL.with(Cell::get);
+    // What a `visit` does is no part of the run, and may be annotated.
+    model.is_some_and(|model| {
+        paused(|| {
+            // SAFETY: a model is there only inside `with_model`, which borrows it for that time.
+            unsafe { (model.holds)(model.pointer, address, module) }
+        })
+    })
 }
 
 /// Runs `f`, which differentiates, with `pass` as the current backward pass of this thread, and no

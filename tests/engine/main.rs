@@ -51,6 +51,8 @@ mod written;
 
 /// Which module is meant: shared ones, empty ones, repeated ones, enums, containers.
 mod identity;
+/// Types that hold lifetimes, which are not known at run time.
+mod lifetimes;
 /// Models whose forward takes `&mut self`, and that change between runs.
 mod state;
 

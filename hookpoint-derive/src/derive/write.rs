@@ -84,7 +84,8 @@ pub fn hook_value(model: &Model) -> TokenStream {
     // Values whose type is not known statically are found by it; that needs a single type.
     let registered = model.generics.params.is_empty().then(|| {
         quote! {
-            impl #krate::__private::Derived for #name {
+            // SAFETY: the type is defined here, and has no parameters: no lifetimes.
+            unsafe impl #krate::__private::Derived for #name {
                 fn copy(&self) -> ::core::option::Option<#krate::__private::AnyValue> {
                     #[allow(unused_imports)]
                     use #krate::__private::copy::{CanCopy as _, CannotCopy as _, Copy};

@@ -12,7 +12,7 @@ const _: () = {
             ::core::result::Result::Ok(())
         }
     }
-    impl ::hookpoint::__private::Derived for Output {
+    unsafe impl ::hookpoint::__private::Derived for Output {
         fn copy(&self) -> ::core::option::Option<::hookpoint::__private::AnyValue> {
             #[allow(unused_imports)]
             use ::hookpoint::__private::copy::{CanCopy as _, CannotCopy as _, Copy};

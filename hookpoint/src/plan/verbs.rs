@@ -165,7 +165,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let finished = H::lend(&self.hooked, |hooked| {
             let asked = self.asked(&prepared);
             let (model, learned) = hooked.parts();
-            execute(&asked, listens, learned, tape(&asked), || f(model))
+            execute(&asked, listens, learned, tape(&asked), || H::run(model, f))
         })?;
         Ok((prepared, finished))
     }

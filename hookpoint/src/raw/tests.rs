@@ -10,7 +10,7 @@ use candle_nn::{Linear, Module};
 
 use super::*;
 use crate::run::{Audience, Dispatch, Learned, Listens, Order, Tape};
-use crate::tree::{ByModule, Tree};
+use crate::tree::{AutoHook, ByModule, ByNamedModule, Tree, Visitor};
 
 fn tensor(values: &[f32]) -> Tensor {
     Tensor::new(values, &Device::Cpu).unwrap()
@@ -115,7 +115,8 @@ mod values_of_unknown_type {
         name: String,
     }
 
-    impl Derived for Output {
+    // SAFETY: it has no lifetimes.
+    unsafe impl Derived for Output {
         fn copy(&self) -> Option<crate::value::AnyValue> {
             None
         }
@@ -415,7 +416,7 @@ mod receivers {
     #[test]
     fn trait_objects_are_called_through_their_box_and_not_by_themselves() {
         let boxed: Box<dyn Module> = Box::new(linear());
-        let entries = super::super::receivers::<dyn Module, ByModule>();
+        let entries = super::super::receivers::<dyn Module, ByNamedModule>();
         let x = Tensor::new(&[[3f32]], &Device::Cpu).unwrap();
         let call = |receiver: Erased<'_>| {
             let entry = entries.iter().find(|(of, _)| *of == receiver.type_id()).map(|(_, entry)| entry);
@@ -435,12 +436,107 @@ mod receivers {
     fn modules_that_borrow_are_called_whatever_their_lifetime() {
         let scale = 2f64;
         let borrowing = candle_nn::Func::new(|x| x.affine(2., 0.));
-        let entries = super::super::receivers::<candle_nn::Func<'static>, ByModule>();
+        let entries = super::super::receivers::<candle_nn::Func<'static>, ByNamedModule>();
         let local = &borrowing;
         let erased = Erased::of(&local);
         let (_, entry) = entries.iter().find(|(of, _)| *of == erased.type_id()).unwrap();
         let result = entry.call(erased, &tensor(&[scale as f32]), false).unwrap().unwrap();
         assert_eq!(numbers(&result), [4.]);
+    }
+
+    /// A module where the text lives for ever.
+    struct Leaf<'a>(&'a str);
+
+    impl Module for Leaf<'static> {
+        fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+            x.affine(self.0.len() as f64, 0.)
+        }
+    }
+
+    struct Holds(Leaf<'static>);
+
+    impl AutoHook for Holds {
+        fn visit(&self, visitor: &mut Visitor<'_>) {
+            visitor.module(self, |visitor| visitor.leaf::<_, ByModule>(&self.0));
+        }
+    }
+
+    fn called<V: ?Sized>(value: &V) -> Option<Vec<f32>> {
+        let erased = Erased::of(value);
+        let (_, entry) =
+            all::<Leaf<'static>, ByModule>().into_iter().find(|(of, _)| *of == erased.type_id())?;
+        assert!(entry.module(erased).is_some());
+        let result = entry.call(erased, &tensor(&[1.]), false);
+        assert_eq!(result.is_some(), entry.may_call(erased));
+        result.map(|result| numbers(&result.unwrap()))
+    }
+
+    #[test]
+    fn a_module_that_may_have_another_lifetime_is_called_only_where_the_model_holds_it() {
+        let text = String::from("short-lived");
+        let short = Leaf(&text);
+        let holds = Holds(Leaf("ever"));
+        let look = || {
+            let guard = std::sync::Mutex::new(Leaf(&text));
+            let found = [
+                called(&short),
+                called(&&short),
+                called(&Box::new(Leaf(&text))),
+                called(&Some(&short)),
+                called(&guard.lock().unwrap()),
+            ];
+            assert_eq!(found, [const { None }; 5]);
+            (called(&holds.0), called(&&holds.0), called(&Some(&holds.0)))
+        };
+        assert_eq!(look(), (None, None, None));
+        let four = || Some(vec![4.]);
+        assert_eq!(with_model(&holds, look), (four(), four(), four()));
+        assert_eq!(look(), (None, None, None));
+        // Nothing is known of the model in a pause, nor of one whose run is around another.
+        with_model(&holds, || paused(|| assert_eq!(called(&holds.0), None)));
+        with_model(&Holds(Leaf("other")), || {
+            assert_eq!(called(&holds.0), None);
+            with_model(&holds, || assert_eq!(called(&holds.0), four()));
+            assert_eq!(called(&holds.0), None);
+        });
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            with_model(&holds, || panic!("on purpose"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(called(&holds.0), None);
+    }
+
+    #[test]
+    fn a_name_tells_whether_a_type_has_lifetimes() {
+        fn free<T: ?Sized>() -> bool {
+            has_no_lifetimes(std::any::type_name::<T>())
+        }
+        // Compilers before 1.92 do not tell, and nothing is taken for free of lifetimes.
+        let tells = std::any::type_name::<Leaf<'static>>().contains('\'');
+        assert_eq!(
+            [free::<Linear>(), free::<Nothing>(), free::<Vec<Box<Linear>>>(), free::<[u8; 3]>()],
+            [tells; 4]
+        );
+        type Alias = Leaf<'static>;
+        fn closure(text: &str) -> bool {
+            fn of<T>(_: &T) -> bool {
+                free::<Vec<T>>()
+            }
+            of(&|| text.len())
+        }
+        let hidden = [
+            free::<Leaf<'static>>(),
+            free::<Alias>(),
+            free::<Vec<Option<Leaf<'static>>>>(),
+            free::<&'static str>(),
+            free::<Vec<&'static Linear>>(),
+            free::<std::borrow::Cow<'static, str>>(),
+            free::<Box<dyn Module>>(),
+            free::<fn(&str) -> &str>(),
+            free::<fn() -> Linear>(),
+            closure("text"),
+        ];
+        assert_eq!(hidden, [false; 10]);
     }
 }
 

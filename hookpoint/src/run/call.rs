@@ -216,6 +216,10 @@ impl Asked<'_> {
     }
 }
 
+const MAY_BE_ANOTHER: &str = "its type may hold a lifetime, and the model, which is borrowed exclusively or has \
+                              changed, does not show that it still has this module; annotate the type, or hook the \
+                              value where it is made";
+
 /// Is this a call that can be made anew with another tensor: `forward(x)`, `x.apply(m)`, or with a
 /// flag for training? A method with more arguments is not the one of candle's traits.
 fn calls_with_one_tensor(method: &str, inputs: &[Erased<'_>]) -> bool {
@@ -446,6 +450,13 @@ impl RunState<'_> {
             *asked.again.borrow_mut() = Some(CallAgain { call, input, is_replaced, is_right });
             return Ok(CallToken::IDLE);
         }
+        let callable = receiver.may_call(module);
+        if let Some(gradient) = self.gradient().filter(|_| known.is_none() && !callable && !is_replaced) {
+            if gradient.wants_gradient_of(&input) {
+                let operations = vec![format!("{}: {MAY_BE_ANOTHER}", self.shown(node))];
+                return Err(ErrorKind::GradientLost { operations }.into());
+            }
+        }
         let mut forward = |x: &Tensor| receiver.call(module, x, train);
         let made = match (known, self.gradient().filter(|_| layer.is_some())) {
             (Some(known), _) => Some(known),
@@ -456,7 +467,8 @@ impl RunState<'_> {
             if !is_replaced {
                 return Ok(call.into());
             }
-            let (point, reason) = (format!("{}:in", self.tree.name(node)), NOT_ANEW.to_string());
+            let reason = if callable { NOT_ANEW } else { MAY_BE_ANOTHER };
+            let (point, reason) = (format!("{}:in", self.tree.name(node)), reason.to_string());
             return Err(ErrorKind::NotReplaceable { point, reason }.into());
         };
         call.tracked.extend(Some(input).filter(|input| differentiates && input.track_op()));

@@ -375,6 +375,13 @@ impl Tree {
         Some((self.only_module_at(address, type_id)?, address, type_id))
     }
 
+    /// Is there a module of this type at this address that is called as a whole, and has a size?
+    pub fn has_leaf_at(&self, address: usize, type_id: TypeId) -> bool {
+        let at = self.places.get((address, type_id)).map_or(&[][..], Places::as_slice);
+        let is_leaf = |node: &Node| node.kind == Kind::Leaf && node.has_place && node.type_id == type_id;
+        at.iter().filter_map(|id| self.node(*id)).any(is_leaf)
+    }
+
     /// Is this the node of a module with this address and type?
     pub fn is_at(&self, id: NodeId, address: usize, type_id: TypeId) -> bool {
         self.places.get((address, type_id)).is_some_and(|places| places.as_slice().contains(&id))

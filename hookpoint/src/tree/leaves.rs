@@ -26,6 +26,30 @@ impl<T: ModuleT + ?Sized> Caller<T> for ByModuleT {
     }
 }
 
+/// Calls through `Module::forward` a type that is named here, with whatever lifetimes it has: the compiler has seen
+/// that it is a module with all of them.
+pub struct ByNamedModule;
+
+impl<T: Module + ?Sized> Caller<T> for ByNamedModule {
+    const FOR_ALL_LIFETIMES: bool = true;
+
+    fn call(module: &T, input: &Tensor, _: bool) -> Option<Result<Tensor>> {
+        Some(module.forward(input))
+    }
+}
+
+/// The same through `ModuleT::forward_t`.
+pub struct ByNamedModuleT;
+
+impl<T: ModuleT + ?Sized> Caller<T> for ByNamedModuleT {
+    const MINDS_TRAINING: bool = true;
+    const FOR_ALL_LIFETIMES: bool = true;
+
+    fn call(module: &T, input: &Tensor, train: bool) -> Option<Result<Tensor>> {
+        Some(module.forward_t(input, train))
+    }
+}
+
 /// Cannot be called with one tensor.
 pub struct NotCallable;
 
@@ -44,13 +68,13 @@ macro_rules! leaves {
         }
     )* };
 }
-leaves!(ByModule:
+leaves!(ByNamedModule:
     candle_nn::Linear, candle_nn::Embedding, candle_nn::LayerNorm, candle_nn::RmsNorm, candle_nn::GroupNorm,
     candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d,
     candle_nn::Activation, candle_nn::PReLU, candle_nn::Sequential, candle_nn::Func<'_>,
     candle_nn::ops::Identity, QMatMul,
 );
-leaves!(ByModuleT: candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::FuncT<'_>);
+leaves!(ByNamedModuleT: candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::FuncT<'_>);
 leaves!(NotCallable: candle_nn::LSTM, candle_nn::GRU);
 
 macro_rules! trait_objects {
@@ -62,8 +86,8 @@ macro_rules! trait_objects {
         }
     )* };
 }
-trait_objects!(ByModule: dyn Module + '_, dyn Module + Send + '_, dyn Module + Sync + '_, dyn Module + Send + Sync + '_);
-trait_objects!(ByModuleT: dyn ModuleT + '_, dyn ModuleT + Send + '_, dyn ModuleT + Sync + '_, dyn ModuleT + Send + Sync + '_);
+trait_objects!(ByNamedModule: dyn Module + '_, dyn Module + Send + '_, dyn Module + Sync + '_, dyn Module + Send + Sync + '_);
+trait_objects!(ByNamedModuleT: dyn ModuleT + '_, dyn ModuleT + Send + '_, dyn ModuleT + Sync + '_, dyn ModuleT + Send + Sync + '_);
 
 impl AutoHook for Tensor {
     fn visit(&self, visitor: &mut Visitor<'_>) {

@@ -20,4 +20,6 @@ pub(crate) use dict::{short_type, Seen};
 pub(crate) use fast::{FastMap, FastSet};
 pub(crate) use index::{Node, NodeId, Tree, Weight};
 pub(crate) use layers::{outline, Outline};
+#[cfg(test)]
+pub(crate) use leaves::ByNamedModule;
 pub(crate) use leaves::{ByModule, ByModuleT};
