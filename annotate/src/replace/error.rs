@@ -21,8 +21,8 @@ pub enum Cause {
     /// Two names of one file, with two texts.
     #[error("{0} and {1} are one file, which cannot get two texts; leave one of them out")]
     TwoTexts(PathBuf, PathBuf),
-    /// The new file would belong to somebody else.
-    #[error("{path} cannot keep its owner; run this as its owner, or annotate a copy")]
+    /// The new file would belong to somebody else, or to another group.
+    #[error("{path} would not keep its owner and group; run this as somebody who may set them, or annotate a copy")]
     Owner {
         /// The file.
         path: PathBuf,

@@ -247,7 +247,8 @@ impl<'a> Survey<'a> {
         for (file, _, block) in impls {
             if block.is_blanket {
                 return Err(format!(
-                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type"
+                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type, or \
+                     write `AutoHook` beside the bounds of both"
                 ));
             }
             let (mut open, mut seen) = (vec![(*file, block.scope, &block.types)], BTreeSet::new());
