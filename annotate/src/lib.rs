@@ -1,9 +1,9 @@
 //! Adds [hookpoint](https://crates.io/crates/hookpoint)'s annotations to Rust source that somebody else wrote.
 //!
-//! A model can be looked into when its types have `#[derive(AutoHook)]` and its `impl` blocks `#[auto_hook]`. Nobody has
-//! to write these lines by hand: which types are modules shows in the source. This crate reads it, decides, and
-//! inserts the lines. Nothing is ever printed back from a syntax tree, so whatever is not inserted stays as it was,
-//! byte for byte.
+//! A model can be looked into when its types have `#[derive(AutoHook)]` and its `impl` blocks `#[auto_hook]`.
+//! Nobody has to write these lines by hand: which types are modules shows in the source. This crate reads it,
+//! decides, and inserts the lines. Nothing is ever printed back from a syntax tree, so whatever is not inserted
+//! stays as it was, byte for byte.
 //!
 //! ```
 //! let source = "\
@@ -80,10 +80,10 @@
 //! | `AutoHook` as a supertrait of a trait | a module holds trait objects of it (`Vec<Box<dyn Block>>`), and all types that implement it can have the derive, which they get. A [`Note`] says so, or why not |
 //! | `use hookpoint::..` | a file or an inline module needs it |
 //!
-//! Types with `Config` at the end of their name, types for serde and builders of variables are no modules. What is annotated
-//! already is left alone, and so are macros, function bodies and `#[cfg(test)]`. Files that belong together are
-//! annotated together ([`annotate_sources`], [`Sources::folder`]): a type that is a module in one file makes modules of the types that
-//! hold it in the others.
+//! Types with `Config` at the end of their name, types for serde and builders of variables are no modules. What
+//! is annotated already is left alone, and so are macros, function bodies and `#[cfg(test)]`. Files that belong
+//! together are annotated together ([`annotate_sources`], [`Sources::folder`]): a type that is a module in one
+//! file makes modules of the types that hold it in the others.
 //!
 //! # Files are safe
 //!

@@ -67,9 +67,9 @@ impl<'w> Sources<'w> {
 
     /// All Rust files of a folder that somebody works in.
     ///
-    /// Left alone are hidden folders, builds (folders with a `CACHEDIR.TAG`, and `target` beside a `Cargo.toml`), and what
-    /// `.gitignore`, `.ignore` and a repository's `info/exclude` name. That is about what is in the folder: the folder itself is read
-    /// even if it is hidden or ignored.
+    /// Left alone are hidden folders, builds (folders with a `CACHEDIR.TAG`, and `target` beside a
+    /// `Cargo.toml`), and what `.gitignore`, `.ignore` and a repository's `info/exclude` name. That is about
+    /// what is in the folder: the folder itself is read even if it is hidden or ignored.
     ///
     /// # Errors
     ///
@@ -247,7 +247,8 @@ impl Annotation<'_> {
         self.sources.ignored()
     }
 
-    /// Writes back the files that change. Each is replaced whole, with its owner and permissions, through symbolic links.
+    /// Writes back the files that change. Each is replaced whole, with its owner and permissions, through
+    /// symbolic links.
     ///
     /// Gives back notes: on files that had other names (hard links), which keep the old text.
     ///

@@ -26,7 +26,8 @@ pub enum Target {
 }
 
 impl Target {
-    /// Finds what the user named: `-` is standard input, a path is a file or a folder, and a name without any is a crate.
+    /// Finds what the user named: `-` is standard input, a path is a file or a folder, and a name without any
+    /// is a crate.
     ///
     /// # Errors
     ///

@@ -117,11 +117,33 @@ impl TraitImpl {
             Type::Path(path) => path.path.get_ident().is_some_and(|ident| is_parameter(&ident.to_string())),
             _ => false,
         };
-        let types = mentions.names.into_iter().filter(|name| !is_parameter(name)).collect();
+        let mut types: BTreeSet<String> =
+            mentions.names.into_iter().filter(|name| !is_parameter(name)).collect();
+        types.extend(nameless(&item.self_ty).map(str::to_string));
         let needs_bound = || item.generics.type_params().any(|parameter| !is_bounded(item, parameter, &name));
         let bound = needs_bound().then(|| where_bound(item));
         Some(Self { scope, at, types, is_blanket, bound, for_tests, name })
     }
+}
+
+/// What a type has that no name stands for, and that no trait but those of the standard library is implemented for.
+fn nameless(ty: &Type) -> Option<&'static str> {
+    struct Found(Option<&'static str>);
+    impl<'ast> Visit<'ast> for Found {
+        fn visit_type_bare_fn(&mut self, _: &'ast syn::TypeBareFn) {
+            self.0 = Some("fn");
+        }
+        fn visit_type_ptr(&mut self, _: &'ast syn::TypePtr) {
+            self.0 = Some("*const");
+        }
+        fn visit_type_macro(&mut self, _: &'ast syn::TypeMacro) {
+            self.0 = Some("macro!");
+        }
+        fn visit_expr(&mut self, _: &'ast syn::Expr) {}
+    }
+    let mut found = Found(None);
+    found.visit_type(ty);
+    found.0
 }
 
 /// Whether a parameter has the trait itself as a bound.
@@ -144,7 +166,7 @@ fn where_bound(item: &ItemImpl) -> Bound {
     let brace = item.brace_token.span.open().byte_range().start;
     let Some(clause) = &item.generics.where_clause else { return Bound { at: brace, beside: Beside::Brace } };
     let end = |span: proc_macro2::Span| span.byte_range().end;
-    match clause.predicates.pairs().last().map(syn::punctuated::Pair::into_tuple) {
+    match clause.predicates.pairs().next_back().map(syn::punctuated::Pair::into_tuple) {
         None => Bound { at: end(clause.where_token.span), beside: Beside::Where },
         Some((_, Some(comma))) => Bound { at: end(comma.span()), beside: Beside::Comma },
         Some((last, None)) => Bound { at: end(last.span()), beside: Beside::Predicates },

@@ -1,5 +1,6 @@
 //! Facts of all files -> which types are modules and which are results.
 
+mod known;
 mod names;
 mod objects;
 
@@ -7,69 +8,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use crate::read::{Bound, ImplFact, Tree, TypeKind};
+use known::{LAYERS, STD_TRAITS};
 use names::{Group, Id, Names};
 use objects::Objects;
-
-/// Names of candle's layers: a field that mentions one makes its type a module.
-const LAYERS: [&str; 22] = [
-    "Linear",
-    "Embedding",
-    "LayerNorm",
-    "RmsNorm",
-    "GroupNorm",
-    "BatchNorm",
-    "Conv1d",
-    "Conv2d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "Activation",
-    "PReLU",
-    "Dropout",
-    "Func",
-    "FuncT",
-    "Sequential",
-    "SequentialT",
-    "QMatMul",
-    "LSTM",
-    "GRU",
-    // As in `Box<dyn Module>`, and as the bound of a parameter.
-    "Module",
-    "ModuleT",
-];
-
-/// Traits whose methods are never forward code.
-const STD_TRAITS: [&str; 30] = [
-    "AsMut",
-    "AsRef",
-    "Borrow",
-    "BorrowMut",
-    "Clone",
-    "Debug",
-    "Default",
-    "Deref",
-    "DerefMut",
-    "Deserialize",
-    "Display",
-    "Drop",
-    "Eq",
-    "Error",
-    "From",
-    "FromStr",
-    "Hash",
-    "Index",
-    "IndexMut",
-    "Into",
-    "IntoIterator",
-    "Iterator",
-    "Ord",
-    "PartialEq",
-    "PartialOrd",
-    "Read",
-    "Serialize",
-    "TryFrom",
-    "TryInto",
-    "Write",
-];
 
 /// What a type is for hookpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

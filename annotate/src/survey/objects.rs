@@ -1,87 +1,16 @@
 //! Trait objects: which traits get `AutoHook` as a supertrait.
 //!
 //! A module behind `Box<dyn Block>` has points if `dyn Block` implements `AutoHook`, which it does when that is a
-//! supertrait of `Block`. Then every type that implements `Block` must have it, too. So a trait gets it only if all of these
-//! can: types of the same source, which get the derive, and those of candle and the standard library that have it.
-//! For what cannot be, there is a note.
+//! supertrait of `Block`. Then every type that implements `Block` must have it, too. So a trait gets it only if
+//! all of these can: types of the same source, which get the derive, and those of candle and the standard
+//! library that have it. For what cannot be, there is a note.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::known::{HOOKED, ITS_METHODS, LAYERS, OTHER_TRAITS, STD_TRAITS, THEIR_CRATES};
 use super::names::{Group, Id};
-use super::{Role, Survey, LAYERS, STD_TRAITS};
+use super::{Role, Survey};
 use crate::read::{TraitImpl, TypeKind};
-
-/// Types of others that implement `AutoHook`, besides candle's layers, by the last segment of their paths.
-const HOOKED: [&str; 41] = [
-    "Arc",
-    "BTreeMap",
-    "Box",
-    "Cell",
-    "DType",
-    "Device",
-    "Duration",
-    "HashMap",
-    "Identity",
-    "Mutex",
-    "OnceCell",
-    "OnceLock",
-    "Option",
-    "PathBuf",
-    "PhantomData",
-    "Rc",
-    "RefCell",
-    "RwLock",
-    "Shape",
-    "String",
-    "Tensor",
-    "Var",
-    "Vec",
-    "VecDeque",
-    "bool",
-    "char",
-    "f32",
-    "f64",
-    "i128",
-    "i16",
-    "i32",
-    "i64",
-    "i8",
-    "isize",
-    "str",
-    "u128",
-    "u16",
-    "u32",
-    "u64",
-    "u8",
-    "usize",
-];
-
-/// Where those are from, as `use` says it.
-const THEIR_CRATES: [&str; 7] = ["alloc", "candle", "candle_core", "candle_nn", "core", "nn", "std"];
-
-/// Traits of trait objects that are never modules, besides those of the standard library that are implemented by hand.
-const OTHER_TRAITS: [&str; 17] = [
-    "Any",
-    "AutoHook",
-    "BufRead",
-    "DoubleEndedIterator",
-    "ExactSizeIterator",
-    "Fn",
-    "FnMut",
-    "FnOnce",
-    "Future",
-    "Hasher",
-    "Module",
-    "ModuleT",
-    "Seek",
-    "Send",
-    "Sync",
-    "ToString",
-    "Unpin",
-];
-
-/// The methods of `AutoHook`: with a method of the same name, a call would be ambiguous.
-const ITS_METHODS: [&str; 2] = ["visit", "hook_dict"];
 
 /// What is added for trait objects.
 #[derive(Debug, Default)]
@@ -90,7 +19,8 @@ pub(super) struct Objects {
     hooked: BTreeSet<Id>,
     /// The types that implement one of these, and so need the derive.
     needed: BTreeSet<Id>,
-    /// The `impl` blocks whose parameters need a bound, as places in [`Tree::trait_impls`](crate::read::Tree::trait_impls).
+    /// The `impl` blocks whose parameters need a bound, as places in
+    /// [`Tree::trait_impls`](crate::read::Tree::trait_impls).
     bounded: BTreeSet<(usize, usize)>,
     /// The `impl` blocks of these traits for layers of candle, by file and place.
     on_layers: BTreeSet<(usize, usize)>,
@@ -124,7 +54,8 @@ impl Objects {
 type Impls<'a> = HashMap<Id, Vec<(usize, usize, &'a TraitImpl)>>;
 
 impl<'a> Survey<'a> {
-    /// Finds the traits behind the trait objects in modules. What implements them is a module then, so there may be more.
+    /// Finds the traits behind the trait objects in modules. What implements them is a module then, so there
+    /// may be more.
     pub(super) fn find_supertraits(
         &mut self,
         open: &mut BTreeSet<Id>,
@@ -222,7 +153,8 @@ impl<'a> Survey<'a> {
         found
     }
 
-    /// The traits of trait objects in the fields of a type, also in what is an alias there, with the type that names them.
+    /// The traits of trait objects in the fields of a type, also in what is an alias there, with the type that
+    /// names them.
     fn objects_in(&self, id: Id) -> Vec<(Id, &'a str)> {
         let mut found = Vec::new();
         let (mut seen, mut open) = (BTreeSet::from([id]), vec![id]);
@@ -315,7 +247,8 @@ impl<'a> Survey<'a> {
         for (file, _, block) in impls {
             if block.is_blanket {
                 return Err(format!(
-                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type"
+                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type, or \
+                     write `AutoHook` beside the bounds of both"
                 ));
             }
             let (mut open, mut seen) = (vec![(*file, block.scope, &block.types)], BTreeSet::new());

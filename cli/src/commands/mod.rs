@@ -16,8 +16,9 @@ pub enum Command {
     /// Add hookpoint's annotations to Rust source that somebody else wrote
     ///
     /// Modules get `#[derive(AutoHook)]`, their `impl` blocks and functions that are given tensors `#[auto_hook]`,
-    /// structs that carry tensors out of forward code `#[derive(HookValue)]`, and every file that needs it a `use hookpoint::..`. All the rest stays
-    /// as it is, byte for byte, and what is annotated already is left alone.
+    /// structs that carry tensors out of forward code `#[derive(HookValue)]`, and every file that needs it a
+    /// `use hookpoint::..`. All the rest stays as it is, byte for byte, and what is annotated already is left
+    /// alone.
     Annotate(annotate::Args),
 }
 

@@ -7,6 +7,8 @@ use candle_nn::{LayerNorm, Linear};
 use hookpoint::prelude::*;
 
 use source::blocks::{Around, Block, Dense, Nothing, Residual, Scale};
+use source::layers::own::{Count, Counts};
+use source::layers::{Layers, Twice};
 use source::net::Net;
 use source::steps::{Norm, Steps};
 
@@ -73,6 +75,29 @@ fn modules_behind_trait_objects_have_points() -> hookpoint::Result<()> {
     Ok(())
 }
 
+// Of these it was `all.0` alone, and nothing.
+#[test]
+fn traits_that_are_close_to_those_of_candle_are_looked_into() -> hookpoint::Result<()> {
+    let x = input()?;
+    let borrowed = Twice(linear()?);
+    let layers =
+        Layers { all: [Box::new(Twice(linear()?)), Box::new(Twice(linear()?))], borrowed: &borrowed };
+    assert_eq!(
+        layers.hook_dict().keys().collect::<Vec<_>>(),
+        ["", "all.0", "all.0.0", "all.1", "all.1.0", "borrowed", "borrowed.0"]
+    );
+    let layers = Hooked::new(layers);
+    let (_, cache) = layers.run_with_cache(["all.1.0#1", "all.1:once", "borrowed"], |m| m.forward(&x))?;
+    assert_eq!(cache.keys().collect::<Vec<_>>(), ["all.1:once", "all.1.0", "borrowed"]);
+
+    let mut counts = Hooked::new(Counts::Some { all: vec![Box::new(Count(linear()?))] });
+    let mut state = 0;
+    let (_, cache) = counts.run_with_cache_mut("**", |m| m.forward(&x, &mut state))?;
+    assert!(cache.keys().any(|key| key == "all.0.0"), "{:?}", cache.keys().collect::<Vec<_>>());
+    assert_eq!(state, 1);
+    Ok(())
+}
+
 #[test]
 fn they_can_be_cached_and_patched() -> hookpoint::Result<()> {
     let net = Hooked::new(net()?);
@@ -98,15 +123,15 @@ fn they_can_be_cached_and_patched() -> hookpoint::Result<()> {
 #[test]
 fn the_notes_name_the_traits() {
     let notes: Vec<&str> = NOTES.lines().collect();
-    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert_eq!(notes.len(), 4, "{notes:?}");
     assert!(
         notes[0].starts_with("source/blocks.rs:13: `Block` has `AutoHook` as a supertrait now"),
         "{}",
         notes[0]
     );
     assert!(
-        notes[1].starts_with("source/steps.rs:6: `Step` has `AutoHook` as a supertrait now"),
+        notes[3].starts_with("source/steps.rs:6: `Step` has `AutoHook` as a supertrait now"),
         "{}",
-        notes[1]
+        notes[3]
     );
 }
