@@ -110,6 +110,8 @@ pub mod apply_of_a_rotary_table {
         "rotary.sin x 3",
         "rotary:apply",
         "rotary:apply.1",
+        "rotary x 2",
+        "rotary:out.1",
         ":q.1",
         ":k",
         "rotary:apply_t.q",
