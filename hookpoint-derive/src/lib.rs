@@ -108,7 +108,8 @@ pub fn derive_hook_value(input: TokenStream) -> TokenStream {
 ///   besides what it returns. Its calls may then be replayed.
 /// * The code computes what it computed before; signatures stay as they are.
 /// * A method `forward*` is a call of the module: its arguments are `path:in`, its result `path`. Any
-///   other method is a value of the module, `path:method`, and so is what it binds, `path:method.name`.
+///   other method is a value of the module, `path:method`, and so is what it binds, `path:method.name`. Where the
+///   type has no `forward*` at all, the outermost annotated method that gives a tensor is the module's call as well.
 /// * What stands inside a macro of the standard library that takes expressions, as in `vec![..]`, `assert!(..)`,
 ///   `matches!(..)`, `format!(..)`, is hooked; other macros and nested functions are left alone.
 /// * A block without anything to hook, such as one of constructors, passes as it is.

@@ -46,6 +46,8 @@ mod references;
 mod skip;
 /// Steps of a generation, hooks that pass, and values that are made on demand.
 mod steps;
+/// Types without a `forward`.
+mod without_forward;
 /// Calls are made as the source writes them, with another input and in gradient runs, too.
 mod written;
 

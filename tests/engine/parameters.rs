@@ -190,7 +190,8 @@ fn every_kind_of_use_fires_once_and_can_be_changed() -> Test {
             let run = hooked.plan().cache("**").unwrap().allow_unfired().run(|m| f(m, &x)).unwrap();
             (run.output, run.cache)
         });
-        assert_eq!(keys(&cache), [point], "{name}");
+        // The method gives the output of a module without a `forward`.
+        assert_eq!(keys(&cache), [point, ""], "{name}");
         assert_eq!(cache.calls(point).len(), 1, "{name}");
         assert_eq!(bits(&cache[point]), bits(&plain), "{name}");
         let run = hooked.plan().hook(point, |_, x| Ok(Some((x + 1.)?)))?.run(|m| f(m, &x))?;
@@ -202,7 +203,7 @@ fn every_kind_of_use_fires_once_and_can_be_changed() -> Test {
 #[test]
 fn looking_at_a_shape_is_no_use() -> Test {
     let run = uses().plan().cache("**")?.allow_unfired().run(|m| m.looks(&wave(1, &[2])))?;
-    assert!(run.cache.is_empty(), "{:?}", run.cache);
+    assert_eq!(keys(&run.cache), [""]);
     Ok(())
 }
 

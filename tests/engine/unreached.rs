@@ -5,6 +5,11 @@ use hookpoint::ErrorKind;
 
 use crate::models::{full, linear, wave, Counter, Test, Times};
 
+/// Nobody knows what becomes of what stands inside.
+macro_rules! both {
+    ($($call:tt)*) => { vec![$($call)*] };
+}
+
 /// Two of its layers are called inside a macro, where nobody sees it.
 #[derive(AutoHook)]
 struct Hidden {
@@ -17,7 +22,7 @@ struct Hidden {
 impl Hidden {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let first = self.c.forward(x)?;
-        let both = vec![self.a.forward(x)?, self.b.forward(x)?];
+        let both = both![self.a.forward(x)?, self.b.forward(x)?];
         (&both[0] + &both[1])? + first
     }
 }
@@ -57,7 +62,7 @@ fn the_error_says_why_a_call_may_be_unseen() -> Test {
     let (hooked, x) = (hidden(), wave(1, &[2, 4]));
     let error = hooked.run_with_cache("{a,c}", |m| m.forward(&x)).unwrap_err().to_string();
     assert!(error.contains("`a` of cache(\"{a,c}\") never fired"), "{error}");
-    assert!(error.contains("vec![..]") && error.contains("allow_unfired"), "{error}");
+    assert!(error.contains("macro") && error.contains("allow_unfired"), "{error}");
     Ok(())
 }
 

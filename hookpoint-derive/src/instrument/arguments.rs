@@ -79,7 +79,7 @@ impl Arguments {
 }
 
 /// Shows all arguments of a call of the module at once.
-pub fn preview(shown: &[Shown], method: &str, krate: &TokenStream, entered: &Ident) -> Option<TokenStream> {
+pub fn preview(shown: &[Shown], krate: &TokenStream, entered: &Ident) -> Option<TokenStream> {
     let arguments: Vec<TokenStream> = shown
         .iter()
         .filter_map(|Shown { number, name, how, .. }| {
@@ -91,7 +91,7 @@ pub fn preview(shown: &[Shown], method: &str, krate: &TokenStream, entered: &Ide
             Some(quote!((#number, #krate::__private::Erased::of(#value))))
         })
         .collect();
-    if arguments.is_empty() || !method.starts_with("forward") {
+    if arguments.is_empty() {
         return None;
     }
     Some(quote!(if #entered.wants_preview() { #entered.preview(&[#(#arguments),*]); }))

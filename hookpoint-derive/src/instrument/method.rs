@@ -122,14 +122,29 @@ pub fn on_method(
     let (entered, ops, output) = (local("__entered"), local("__ops"), local("__output"));
     let this = receiver(&function.sig);
     let description = info.info(krate);
-    let preview = preview(&arguments.shown, &info.name, krate, &entered);
+    // Of a type without `forward*`, any method may stand for the module.
+    let may_stand = wrapped.is_some() || info.name.starts_with("forward");
+    let preview = may_stand.then(|| preview(&arguments.shown, krate, &entered));
     let shown = arguments.shown.iter().map(|argument| argument.tokens(krate, &entered));
     // The braces stay the user's: their edition decides when temporaries of the last expression end.
     let brace = function.block.brace_token;
     let body = syn::Block { brace_token: brace, stmts: std::mem::take(&mut function.block.stmts) };
+    let define_ops = wrapped.as_ref().map(|ty| {
+        let may_copy = may_copy(&info.name, &function.sig, ty);
+        let value = value_ops(ty, may_copy, krate);
+        quote!(let #ops = || { #value };)
+    });
+    let entering = quote!(let #entered = #krate::__private::Entered);
+    let enter = match &define_ops {
+        Some(define) if !info.name.starts_with("forward") => {
+            quote!(#define #entering::giving(&#method, #this, #ops);)
+        }
+        _ => quote!(#entering::new(&#method, #this);),
+    };
+    let define_ops = define_ops.filter(|_| info.name.starts_with("forward"));
     let outer = quote! {
         static #method: #krate::__private::MethodInfo = #description;
-        let #entered = #krate::__private::Entered::new(&#method, #this);
+        #enter
         #preview
         #(#shown)*
         #kept
@@ -137,23 +152,8 @@ pub fn on_method(
     let inner = match wrapped {
         None => body.stmts.iter().map(ToTokens::to_token_stream).collect(),
         Some(ty) => {
-            let copy = may_copy(&info.name, &function.sig, &ty)
-                .then(|| quote!((&&&#krate::__private::Probe::<#ty>::NEW).copy()));
-            let copy = copy.unwrap_or_else(|| quote!(::core::option::Option::None));
             quote! {
-                let #ops = || {
-                    #[allow(unused_imports)]
-                    use #krate::__private::probe::{
-                        CanCopy as _, CanCopyOk as _, CanFail as _, CanSkip as _, CannotCopy as _, CannotFail as _,
-                        CannotSkip as _, HasNoTensors as _, HasTensors as _,
-                    };
-                    #krate::__private::ValueOps::<#ty> {
-                        each_tensor: (&&#krate::__private::Probe::<#ty>::NEW).each_tensor(),
-                        from_error: (&&#krate::__private::Probe::<#ty>::NEW).from_error(),
-                        from_tensor: (&&#krate::__private::Probe::<#ty>::NEW).from_tensor(),
-                        copy: #copy,
-                    }
-                };
+                #define_ops
                 #[allow(clippy::redundant_closure_call)]
                 let mut #output = match #entered.skipped(#ops) {
                     ::core::option::Option::Some(#output) => #output,
@@ -167,6 +167,27 @@ pub fn on_method(
     function.block = syn::parse_quote!({ #outer #inner });
     function.block.brace_token = brace;
     Some(info)
+}
+
+/// What can be done with a result of this type, as an expression.
+fn value_ops(ty: &Type, may_copy: bool, krate: &TokenStream) -> TokenStream {
+    let copy = match may_copy {
+        true => quote!((&&&#krate::__private::Probe::<#ty>::NEW).copy()),
+        false => quote!(::core::option::Option::None),
+    };
+    quote! {
+        #[allow(unused_imports)]
+        use #krate::__private::probe::{
+            CanCopy as _, CanCopyOk as _, CanFail as _, CanSkip as _, CannotCopy as _, CannotFail as _,
+            CannotSkip as _, HasNoTensors as _, HasTensors as _,
+        };
+        #krate::__private::ValueOps::<#ty> {
+            each_tensor: (&&#krate::__private::Probe::<#ty>::NEW).each_tensor(),
+            from_error: (&&#krate::__private::Probe::<#ty>::NEW).from_error(),
+            from_tensor: (&&#krate::__private::Probe::<#ty>::NEW).from_tensor(),
+            copy: #copy,
+        }
+    }
 }
 
 /// Rewrites calls and operations in a function without `self`, which has no points of its own.

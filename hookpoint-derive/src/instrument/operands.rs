@@ -1,10 +1,9 @@
 //! Which operands of an operation may be parameters.
 
-use std::collections::HashSet;
-
 use syn::{Expr, ExprMethodCall, Lit, Member};
 
 use super::place::{is_constructor, is_pure, starts_upper};
+use super::scalars::Names;
 use crate::derive::unraw;
 
 /// An operand that is looked at before the operation is done.
@@ -23,30 +22,30 @@ impl Operand {
 }
 
 /// Collects what may be a tensor in the operand with this number.
-pub fn numbered(number: u8, expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>) {
+pub fn numbered(number: u8, expr: &Expr, names: &Names, found: &mut Vec<Operand>) {
     let before = found.len();
-    operands(expr, scalars, found);
+    operands(expr, names, found);
     found.iter_mut().skip(before).for_each(|operand| operand.number = number);
 }
 
 /// Collects the operands in `expr` that may be tensors: places, also behind references, in arrays and
 /// options, and behind accessors that change nothing.
-pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>) {
+pub fn operands(expr: &Expr, names: &Names, found: &mut Vec<Operand>) {
     match expr {
         Expr::Reference(reference) if reference.mutability.is_none() => {
-            operands(&reference.expr, scalars, found);
+            operands(&reference.expr, names, found);
         }
-        Expr::Paren(inner) => operands(&inner.expr, scalars, found),
-        Expr::Group(inner) => operands(&inner.expr, scalars, found),
-        Expr::Array(array) => array.elems.iter().for_each(|elem| operands(elem, scalars, found)),
-        Expr::Tuple(tuple) => tuple.elems.iter().for_each(|elem| operands(elem, scalars, found)),
+        Expr::Paren(inner) => operands(&inner.expr, names, found),
+        Expr::Group(inner) => operands(&inner.expr, names, found),
+        Expr::Array(array) => array.elems.iter().for_each(|elem| operands(elem, names, found)),
+        Expr::Tuple(tuple) => tuple.elems.iter().for_each(|elem| operands(elem, names, found)),
         Expr::Call(call) if is_constructor(&call.func) => {
-            call.args.iter().for_each(|arg| operands(arg, scalars, found));
+            call.args.iter().for_each(|arg| operands(arg, names, found));
         }
         Expr::Path(path) => {
             let Some(ident) = path.path.get_ident() else { return };
             let name = ident.to_string();
-            if name != "self" && !starts_upper(&name) && !scalars.contains(&name) {
+            if name != "self" && !starts_upper(&name) && names.may_hold_tensor(&name) {
                 found.push(Operand { expr: expr.clone(), number: 0, field: String::new() });
             }
         }
@@ -61,18 +60,18 @@ pub fn operands(expr: &Expr, scalars: &HashSet<String>, found: &mut Vec<Operand>
         Expr::Index(_) if is_pure(expr) => {
             found.push(Operand { expr: expr.clone(), number: 0, field: String::new() });
         }
-        Expr::Unary(unary) if is_pure(expr) => operands(&unary.expr, scalars, found),
+        Expr::Unary(unary) if is_pure(expr) => operands(&unary.expr, names, found),
         // `self.w.to_dtype(d)?` is the parameter itself where there is nothing to convert. Where there
         // is, the conversion is the use, and this operation is none: the runtime sees which it was.
         Expr::Try(tried) => match &*tried.expr {
             Expr::MethodCall(call) if may_give_itself(&call.method.to_string()) => {
-                operands(&call.receiver, scalars, found);
+                operands(&call.receiver, names, found);
             }
             _ => {}
         },
         Expr::MethodCall(call) if is_accessor(call) => {
             let mut inner = Vec::new();
-            operands(root_of(call), scalars, &mut inner);
+            operands(root_of(call), names, &mut inner);
             if let Some(root) = inner.pop() {
                 found.push(Operand { expr: expr.clone(), number: 0, field: root.field });
             }

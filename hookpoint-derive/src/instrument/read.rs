@@ -11,6 +11,7 @@ use syn::{BinOp, Expr, ExprBinary, ExprCall, ExprMethodCall, Pat};
 use super::known::{called, is_computed, is_tried, is_value, shown, Called, Shown};
 use super::operands::{is_integer, numbered, Operand};
 use super::place::{is_constructor, starts_upper};
+use super::scalars::Names;
 
 /// What is done in an expression.
 pub struct Site {
@@ -59,8 +60,7 @@ pub struct Part {
 
 /// What is known of the names in a body.
 pub struct Reader {
-    /// Names that hold numbers.
-    pub scalars: HashSet<String>,
+    pub names: Names,
     /// All names that the function binds.
     pub locals: HashSet<String>,
 }
@@ -119,7 +119,7 @@ impl Reader {
 
     fn part(&self, number: u8, expr: &Expr) -> Part {
         let mut operands = Vec::new();
-        numbered(number, expr, &self.scalars, &mut operands);
+        numbered(number, expr, &self.names, &mut operands);
         Part {
             operands,
             shown: shown(expr),
@@ -135,7 +135,7 @@ impl Reader {
     fn is_number(&self, expr: &Expr) -> bool {
         match expr {
             Expr::Path(path) => {
-                path.path.get_ident().is_some_and(|ident| self.scalars.contains(&ident.to_string()))
+                path.path.get_ident().is_some_and(|ident| self.names.scalars.contains(&ident.to_string()))
             }
             _ => false,
         }

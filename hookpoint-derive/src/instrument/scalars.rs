@@ -1,7 +1,9 @@
-//! Local names. Those that hold numbers cannot be parameters, so arithmetic on them is left alone.
+//! Local names. Those that hold numbers cannot be parameters, so arithmetic on them is left alone; what is not bound
+//! here at all is a function, which cannot be looked at without being told for which type.
 
 use std::collections::HashSet;
 
+use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, Pat, Signature};
 
@@ -10,9 +12,31 @@ use super::place::is_scalar;
 /// The names that a function binds.
 #[derive(Default)]
 pub struct Locals {
-    /// Those that are bound to numbers, and to nothing else.
-    pub scalars: HashSet<String>,
+    /// Those that are known to hold numbers, and those that may be bound.
+    pub names: Names,
+    /// Those that stand for values throughout.
     pub all: HashSet<String>,
+}
+
+/// What is known of the names in a body.
+#[derive(Clone, Default)]
+pub struct Names {
+    /// Bound to numbers, and to nothing else.
+    pub scalars: HashSet<String>,
+    /// Bound anywhere, or mentioned in a macro, which may bind it.
+    bound: HashSet<String>,
+}
+
+impl Names {
+    pub fn may_hold_tensor(&self, name: &str) -> bool {
+        let invented = name.starts_with("__receiver") || name.starts_with("__argument");
+        invented || (self.bound.contains(name) && !self.scalars.contains(name))
+    }
+
+    /// The same, where numbers matter, too.
+    pub fn with_numbers(&self) -> Self {
+        Self { scalars: HashSet::new(), bound: self.bound.clone() }
+    }
 }
 
 pub fn locals(signature: &Signature, body: &syn::Block) -> Locals {
@@ -23,7 +47,40 @@ pub fn locals(signature: &Signature, body: &syn::Block) -> Locals {
         }
     }
     found.visit_block(body);
-    Locals { scalars: &found.numbers - &found.others, all: &found.numbers | &found.others }
+    let mut bound = Bound::default();
+    bound.visit_signature(signature);
+    bound.visit_block(body);
+    let names = Names { scalars: &found.numbers - &found.others, bound: bound.0 };
+    Locals { names, all: &found.numbers | &found.others }
+}
+
+/// Every name in a pattern, and in a macro.
+#[derive(Default)]
+struct Bound(HashSet<String>);
+
+impl Bound {
+    fn mentioned(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Ident(ident) => {
+                    self.0.insert(ident.to_string());
+                }
+                TokenTree::Group(group) => self.mentioned(group.stream()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Bound {
+    fn visit_pat_ident(&mut self, ident: &'ast syn::PatIdent) {
+        self.0.insert(ident.ident.to_string());
+        visit::visit_pat_ident(self, ident);
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.mentioned(call.tokens.clone());
+    }
 }
 
 #[derive(Default)]

@@ -51,11 +51,12 @@ impl<'k> Rewriter<'k> {
         around: Around,
         references: impl IntoIterator<Item = String>,
     ) -> Self {
-        let Locals { scalars, all } = locals;
+        let Locals { names: known, all } = locals;
+        let method = Ident::new("__HOOKPOINT_METHOD", Span::mixed_site());
         Self {
             references: References::new(references, all.clone()),
-            reader: Reader { scalars, locals: all },
-            writer: Writer { krate, method: Ident::new("__HOOKPOINT_METHOD", Span::mixed_site()) },
+            writer: Writer { krate, method, names: known.with_numbers() },
+            reader: Reader { names: known, locals: all },
             names,
             around,
             values: Vec::new(),
@@ -106,7 +107,7 @@ impl<'k> Rewriter<'k> {
         let Expr::Path(path) = &*assign.left else { return };
         let Some(ident) = path.path.get_ident() else { return };
         let name = unraw(ident);
-        let plain = !name.starts_with('_') && !self.reader.scalars.contains(&ident.to_string());
+        let plain = !name.starts_with('_') && !self.reader.names.scalars.contains(&ident.to_string());
         if !plain || self.names == Names::Dropped || diverges(&assign.right) {
             return;
         }

@@ -283,12 +283,6 @@ impl Attention {
             writes: false,
             calls: &["causal"],
         };
-        let __entered = ::hookpoint::__private::Entered::new(
-            &__HOOKPOINT_METHOD,
-            &*self,
-        );
-        let mut __slot0 = ::hookpoint::__private::Slot::new();
-        let x = __entered.by_ref(0u32, x, &mut __slot0);
         let __ops = || {
             #[allow(unused_imports)]
             use ::hookpoint::__private::probe::{
@@ -306,6 +300,16 @@ impl Attention {
                 copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
             }
         };
+        let __entered = ::hookpoint::__private::Entered::giving(
+            &__HOOKPOINT_METHOD,
+            &*self,
+            __ops,
+        );
+        if __entered.wants_preview() {
+            __entered.preview(&[(0u32, ::hookpoint::__private::Erased::of(&*x))]);
+        }
+        let mut __slot0 = ::hookpoint::__private::Slot::new();
+        let x = __entered.by_ref(0u32, x, &mut __slot0);
         #[allow(clippy::redundant_closure_call)]
         let mut __output = match __entered.skipped(__ops) {
             ::core::option::Option::Some(__output) => __output,

@@ -62,13 +62,6 @@ impl<T> Attention<T> {
             writes: false,
             calls: &["decode"],
         };
-        let __entered = ::hookpoint::__private::Entered::new(
-            &__HOOKPOINT_METHOD,
-            &*self,
-        );
-        let mut __slot0 = ::hookpoint::__private::Slot::new();
-        let code = __entered.by_ref(0u32, code, &mut __slot0);
-        __entered.by_look(1u32, &*config);
         let __ops = || {
             #[allow(unused_imports)]
             use ::hookpoint::__private::probe::{
@@ -86,6 +79,23 @@ impl<T> Attention<T> {
                 copy: (&&&::hookpoint::__private::Probe::<Result<Tensor>>::NEW).copy(),
             }
         };
+        let __entered = ::hookpoint::__private::Entered::giving(
+            &__HOOKPOINT_METHOD,
+            &*self,
+            __ops,
+        );
+        if __entered.wants_preview() {
+            __entered
+                .preview(
+                    &[
+                        (0u32, ::hookpoint::__private::Erased::of(&*code)),
+                        (1u32, ::hookpoint::__private::Erased::of(&*config)),
+                    ],
+                );
+        }
+        let mut __slot0 = ::hookpoint::__private::Slot::new();
+        let code = __entered.by_ref(0u32, code, &mut __slot0);
+        __entered.by_look(1u32, &*config);
         #[allow(clippy::redundant_closure_call)]
         let mut __output = match __entered.skipped(__ops) {
             ::core::option::Option::Some(__output) => __output,
@@ -112,10 +122,6 @@ impl<T> Attention<T> {
             writes: false,
             calls: &["encode"],
         };
-        let __entered = ::hookpoint::__private::Entered::new(
-            &__HOOKPOINT_METHOD,
-            &*self,
-        );
         let __ops = || {
             #[allow(unused_imports)]
             use ::hookpoint::__private::probe::{
@@ -140,6 +146,11 @@ impl<T> Attention<T> {
                     .copy(),
             }
         };
+        let __entered = ::hookpoint::__private::Entered::giving(
+            &__HOOKPOINT_METHOD,
+            &*self,
+            __ops,
+        );
         #[allow(clippy::redundant_closure_call)]
         let mut __output = match __entered.skipped(__ops) {
             ::core::option::Option::Some(__output) => __output,

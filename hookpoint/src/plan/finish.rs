@@ -190,7 +190,7 @@ fn check_alternatives(
             Request { pattern: alternative.clone(), nodes: on_path.copied().collect(), ..request.clone() };
         let points = narrow.nodes.iter().map(|node| point_of(order.tree, &narrow, *node)).collect();
         let remedy = format!(
-            "{}\n  others in the braces were reached: is this one called inside a macro such as `vec![..]`, where calls are \
+            "{}\n  others in the braces were reached: is this one called inside a macro of your own, where calls are \
              not seen?",
             unfired_remedy(&narrow, order, finished, ended)
         );

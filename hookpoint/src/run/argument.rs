@@ -218,7 +218,10 @@ impl RunState<'_> {
         let frame = frames.get_mut(depth - 1)?;
         let node = frame.node?;
         let wants = self.dispatch.at(node);
-        let is_lesson = frame.is_call && frame.memo.lesson.is_none() && self.is_lesson(wants);
+        let is_lesson = frame.is_call
+            && frame.method.is_forward()
+            && frame.memo.lesson.is_none()
+            && self.is_lesson(wants);
         if let Some(tensor) = tensor.filter(|_| is_lesson) {
             frame.memo.lesson = self.begin_lesson(node, tensor, frame.before.effects);
             frame.memo.input = wants.may_skip.then(|| tensor.clone());
@@ -250,16 +253,24 @@ pub(super) struct Argument {
 
 impl Argument {
     pub fn names(&self) -> Vec<String> {
+        self.own_name().into_iter().chain(self.by_number()).collect()
+    }
+
+    fn own_name(&self) -> Option<String> {
         let own = self.method.args.get(self.number as usize).filter(|name| !name.is_empty());
-        let numbered = self.input.map(|input| match input {
+        own.map(|name| self.method.value_name(name))
+    }
+
+    /// `in`, and `encode.in` of a method that is no `forward`.
+    fn by_number(&self) -> Vec<String> {
+        let Some(input) = self.input else { return Vec::new() };
+        let numbered = match input {
             0 => "in".to_string(),
             n => format!("in.{n}"),
-        });
-        let by_number = numbered.map(|numbered| match self.is_call {
-            true => numbered,
-            false => format!("{}.{numbered}", self.method.name),
-        });
-        own.map(|name| self.method.value_name(name)).into_iter().chain(by_number).collect()
+        };
+        let of_method =
+            (!self.is_call || !self.method.is_forward()).then(|| format!("{}.{numbered}", self.method.name));
+        of_method.into_iter().chain(self.is_call.then_some(numbered)).collect()
     }
 
     /// The names of a part of the argument. The second part of the first input is `in.0.1`: the second
@@ -270,10 +281,7 @@ impl Argument {
             Some(_) if self.input == Some(0) => format!("{name}.0"),
             _ => name,
         };
-        let mut whole = self.names();
-        if let Some(last) = whole.pop() {
-            whole.push(numbered(last));
-        }
+        let whole = self.own_name().into_iter().chain(self.by_number().into_iter().map(numbered)).collect();
         first.into_iter().chain(with_label(whole, 1, label)).collect()
     }
 }

@@ -47,14 +47,27 @@ impl Entered {
     #[inline(always)]
     pub fn new<T: ?Sized>(method: &'static MethodInfo, this: &T) -> Self {
         if active() {
-            return Self::enter(method, Erased::of(this));
+            return Self::enter(method, Erased::of(this), false);
+        }
+        Self::IDLE
+    }
+
+    /// Enters a method whose result is of a known type.
+    #[inline(always)]
+    pub fn giving<T: ?Sized, R>(
+        method: &'static MethodInfo,
+        this: &T,
+        ops: impl FnOnce() -> ValueOps<R>,
+    ) -> Self {
+        if active() {
+            return Self::enter(method, Erased::of(this), ops().each_tensor.is_some());
         }
         Self::IDLE
     }
 
     #[cold]
-    fn enter(method: &'static MethodInfo, this: Erased<'_>) -> Self {
-        current(|state| state.enter(method, this)).unwrap_or(Self::IDLE)
+    fn enter(method: &'static MethodInfo, this: Erased<'_>, gives_tensors: bool) -> Self {
+        current(|state| state.enter(method, this, gives_tensors)).unwrap_or(Self::IDLE)
     }
 
     #[cold]
@@ -279,8 +292,8 @@ impl Entered {
 }
 
 impl RunState<'_> {
-    fn enter(&self, method: &'static MethodInfo, this: Erased<'_>) -> Entered {
-        let node = self.claim(this);
+    fn enter(&self, method: &'static MethodInfo, this: Erased<'_>, gives_tensors: bool) -> Entered {
+        let (node, was_announced) = self.claim(this, method);
         if let Some(gradient) = self.gradient() {
             gradient.begin();
         }
@@ -289,12 +302,14 @@ impl RunState<'_> {
         // that calls itself is called anew.
         let same_module = frames.iter().rev().take_while(|frame| node.is_some() && frame.node == node);
         let mut others = same_module.filter(|frame| !std::ptr::eq(frame.method, method));
-        let nested = others.any(|frame| frame.method.is_forward());
-        let is_call = method.is_forward() && !nested;
+        let nested = others.any(|frame| frame.is_call || frame.method.is_forward());
+        let is_forward = method.is_forward();
+        let stands_for_it = || gives_tensors && self.stands_for_module(node, method, was_announced);
+        let is_call = !nested && (is_forward || stands_for_it());
         let wants = node.map(|node| self.dispatch.at(node));
         let wants_inputs = wants.is_some_and(|wants| wants.inputs) || self.listeners.hears_every_point();
         let wants_values = wants.is_some_and(|wants| wants.values) || self.listeners.hears_every_point();
-        let is_lesson = is_call && wants.is_some_and(|wants| self.is_lesson(wants));
+        let is_lesson = is_call && is_forward && wants.is_some_and(|wants| self.is_lesson(wants));
         let call = node.filter(|_| is_call).map_or(0, |node| self.count_call(node));
         frames.push(Frame {
             node,
@@ -312,7 +327,7 @@ impl RunState<'_> {
             },
         });
         if self.listeners.tape.is_on() {
-            self.tape_enter(node, is_call, frames.len());
+            self.tape_enter(node, is_call && is_forward, frames.len());
         }
         let mut doubted = false;
         if self.effects.noted {
@@ -351,19 +366,30 @@ impl RunState<'_> {
         listen_to_values(frames.last().is_some_and(|frame| frame.wants_values || every_value));
     }
 
-    /// The node of the module that is entered. Where its call site has said which one it is about to
-    /// call, that is it.
-    fn claim(&self, this: Erased<'_>) -> Option<NodeId> {
+    /// Is this method a call of the module, though it is no `forward`? It is where the type has none. A call site
+    /// that was about to call another method of the module means that one.
+    fn stands_for_module(
+        &self,
+        node: Option<NodeId>,
+        method: &'static MethodInfo,
+        was_announced: bool,
+    ) -> bool {
+        let is_meant = !was_announced || may_be_announced(method);
+        is_meant && node.is_some_and(|node| !self.tree.has_forward(node))
+    }
+
+    /// The node of the module that is entered, and whether its call site has said which one it is about to call.
+    fn claim(&self, this: Erased<'_>, method: &'static MethodInfo) -> (Option<NodeId>, bool) {
         let mut announced = self.stack.announced.borrow_mut();
         if let Some(last) = announced.last_mut().filter(|last| !last.claimed) {
             let (address, type_id) = (this.address(), this.type_id());
             let is_it = last.address == address && last.type_id == type_id;
             if is_it || self.tree.is_at(last.node, address, type_id) {
-                last.claimed = true;
-                return Some(last.node);
+                last.claimed = may_be_announced(method);
+                return (Some(last.node), true);
             }
         }
-        self.tree.module_at(this.address(), this.type_id(), || self.caller(), "")
+        (self.tree.module_at(this.address(), this.type_id(), || self.caller(), ""), false)
     }
 
     /// Gives the result of a method that need not run, after its point has seen it.
@@ -398,7 +424,9 @@ impl RunState<'_> {
         }
         let (node, input) = {
             let mut frames = self.stack.frames.borrow_mut();
-            let Some(frame) = frames.get_mut(depth - 1).filter(|frame| frame.is_call) else {
+            // What one method of a module gives, another does not.
+            let is_forward = |frame: &&mut Frame| frame.is_call && frame.method.is_forward();
+            let Some(frame) = frames.get_mut(depth - 1).filter(is_forward) else {
                 return Ok(None);
             };
             let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).may_skip) else {
@@ -410,11 +438,12 @@ impl RunState<'_> {
     }
 
     fn result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
-        let (node, method, is_call, wants_values, lesson) = {
+        let (is_call, is_forward) = {
             let frames = self.stack.frames.borrow();
-            let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
-            let Some(node) = frame.node else { return Ok(()) };
-            (node, frame.method, frame.is_call, frame.wants_values, frame.memo.lesson)
+            let Some(frame) = frames.get(depth - 1).filter(|frame| frame.node.is_some()) else {
+                return Ok(());
+            };
+            (frame.is_call, frame.method.is_forward())
         };
         if let (Some(_), Some(each_tensor)) = (self.gradient(), ops.each_tensor) {
             let mut outputs = Vec::new();
@@ -424,6 +453,20 @@ impl RunState<'_> {
             })?;
             self.note_result(depth, &outputs);
         }
+        if is_call && !is_forward {
+            // Its own point, and then that of the module.
+            self.result_as(false, depth, ops, result)?;
+        }
+        self.result_as(is_call, depth, ops, result)
+    }
+
+    fn result_as<R>(&self, is_call: bool, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
+        let (node, method, wants_values, lesson) = {
+            let frames = self.stack.frames.borrow();
+            let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
+            let Some(node) = frame.node else { return Ok(()) };
+            (node, frame.method, frame.wants_values, frame.memo.lesson)
+        };
         let wants = self.dispatch.at(node);
         let output_wanted = is_call && wants.output;
         if !(output_wanted || wants_values || self.listeners.hears_every_result()) {
@@ -445,9 +488,10 @@ impl RunState<'_> {
                 return Ok(());
             }
         }
-        let names = || match is_call {
-            true => vec!["out".to_string(), method.name.to_string()],
-            false => vec![method.name.to_string()],
+        let names = || match (is_call, method.is_forward()) {
+            (true, true) => vec!["out".to_string(), method.name.to_string()],
+            (true, false) => vec!["out".to_string()],
+            (false, _) => vec![method.name.to_string()],
         };
         if let Some(copy) = ops.copy.as_ref().filter(|_| wants.patches_any) {
             let found = type_name(paused(|| (copy.copy)(result)).as_ref());
@@ -508,6 +552,12 @@ impl RunState<'_> {
         }
         Ok(())
     }
+}
+
+/// Are calls of a method with this name announced by their call sites? A helper that is annotated, of a module whose
+/// `forward` is not, is not what was announced.
+fn may_be_announced(method: &MethodInfo) -> bool {
+    method.is_forward() || matches!(method.name, "apply" | "apply_t" | "step" | "seq" | "seq_init")
 }
 
 /// Names for one part of a value: the first part has the value's own name.

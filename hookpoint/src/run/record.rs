@@ -293,7 +293,7 @@ impl RunState<'_> {
     pub(super) fn tape_result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) {
         let Tape::Noting(log) = &self.listeners.tape else { return };
         let call = match self.stack.frames.borrow().get(depth - 1) {
-            Some(frame) if frame.is_call => frame.node,
+            Some(frame) if frame.is_call && frame.method.is_forward() => frame.node,
             _ => None,
         };
         let Some(module) = call.map(|node| self.module_number(node)) else { return };

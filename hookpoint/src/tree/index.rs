@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub has_state: bool,
     /// Is it a layer that computes something else in training: draws lots, keeps statistics?
     pub minds_training: bool,
+    /// Has the type an annotated `forward*`? Found out when first asked.
+    has_forward: OnceLock<bool>,
     /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
     steps: (u32, u32),
 }
@@ -273,6 +275,7 @@ impl Tree {
             width: None,
             has_state: false,
             minds_training: false,
+            has_forward: OnceLock::new(),
             steps,
         };
         self.nodes.push(node);
@@ -474,6 +477,13 @@ impl Tree {
     /// The instrumented methods of a node's type.
     pub fn methods(&self, node: &Node) -> &'static [&'static MethodInfo] {
         registry::methods_of(node.type_id, node.type_name)
+    }
+
+    /// Has the type of this node an annotated `forward*`?
+    pub fn has_forward(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| {
+            *node.has_forward.get_or_init(|| self.methods(node).iter().any(|method| method.is_forward()))
+        })
     }
 
     /// Is this the first time that the gradient of this module is looked at? Asked again, it is not.

@@ -117,6 +117,7 @@ twin::twins! {
         arguments_that_hold_several_tensors,
         arguments_of_a_type_under_another_name,
         struct_literals_as_receivers,
+        generic_functions_as_arguments,
     }
     parameters {
         as_an_argument_of_a_method,

@@ -34,7 +34,7 @@ impl Writer<'_> {
         number: u32,
         is_reference: bool,
     ) -> Stmt {
-        let Writer { krate, method } = self;
+        let Writer { krate, method, .. } = self;
         let is_cfg = |attr: &&Attribute| attr.path().is_ident("cfg") || attr.path().is_ident("cfg_attr");
         let attrs = attrs.iter().filter(|attr| is_cfg(attr) || is_lint_level(attr));
         let shown = match is_reference {
@@ -55,7 +55,7 @@ impl Writer<'_> {
     /// h = bound(&METHOD, 0u32, self.mix()?);
     /// ```
     pub fn assignment(&self, assign: &mut ExprAssign, number: u32) {
-        let (Writer { krate, method }, right) = (self, &assign.right);
+        let (Writer { krate, method, .. }, right) = (self, &assign.right);
         *assign.right = syn::parse_quote!(#krate::__private::bound(&#method, #number, #right));
     }
 }

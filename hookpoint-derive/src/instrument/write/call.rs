@@ -1,7 +1,5 @@
 //! Calls of modules.
 
-use std::collections::HashSet;
-
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned, ToTokens};
 use syn::spanned::Spanned;
@@ -15,6 +13,7 @@ use crate::instrument::decide::{ModuleCall, Role};
 use crate::instrument::operands::{operands, Operand};
 use crate::instrument::place::{impure_root, is_pure};
 use crate::instrument::read::Site;
+use crate::instrument::scalars::Names;
 
 /// What is evaluated before a module call.
 #[derive(Default)]
@@ -143,7 +142,8 @@ impl Writer<'_> {
     ) -> Expr {
         let (krate, name, at) = (self.krate, &site.name, Extent::of(call));
         let Parts { module, inputs: given } = Parts::of(call, decided.role);
-        let (field, inputs): (_, Vec<Expr>) = (field_of(&module), given.iter().flat_map(inputs_in).collect());
+        let (field, inputs): (_, Vec<Expr>) =
+            (field_of(&module), given.iter().flat_map(|given| inputs_in(given, &self.names)).collect());
         let line = quote_spanned!(name_span(call)=> ::core::line!());
         let (token, result) = (local("__token"), local("__result"));
         // Looked at before the call: it may move what it is given.
@@ -252,13 +252,13 @@ fn name_span(call: &Expr) -> Span {
 
 /// What is shown of an argument: the places in it, which have a type of their own and are not moved
 /// by looking at them, and flags.
-fn inputs_in(argument: &Expr) -> Vec<Expr> {
+fn inputs_in(argument: &Expr, names: &Names) -> Vec<Expr> {
     if let Expr::Lit(literal) = argument {
         let is_flag = matches!(literal.lit, syn::Lit::Bool(_));
         return is_flag.then(|| argument.clone()).into_iter().collect();
     }
     let mut found = Vec::new();
-    operands(argument, &HashSet::new(), &mut found);
+    operands(argument, names, &mut found);
     found.into_iter().map(|operand| operand.expr).collect()
 }
 

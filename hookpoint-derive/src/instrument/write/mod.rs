@@ -9,6 +9,8 @@ mod operation;
 
 use proc_macro2::{Ident, Span, TokenStream};
 
+use super::scalars::Names;
+
 pub use binding::is_lint_level;
 pub use call::Before;
 pub use operation::chain;
@@ -19,6 +21,8 @@ pub struct Writer<'k> {
     pub krate: &'k TokenStream,
     /// The static that describes the method.
     pub method: Ident,
+    /// The names that may be looked at.
+    pub names: Names,
 }
 
 /// A name that the user's code cannot see.

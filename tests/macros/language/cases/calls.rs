@@ -110,6 +110,8 @@ pub mod apply_of_a_rotary_table {
         "rotary.sin x 3",
         "rotary:apply",
         "rotary:apply.1",
+        "rotary x 2",
+        "rotary:out.1",
         ":q.1",
         ":k",
         "rotary:apply_t.q",
@@ -326,6 +328,62 @@ pub mod struct_literals_as_receivers {
         pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
             let y = Scale { by: 2. }.forward(&self.a.forward(x)?)?;
             Scale { by: 3. }.plus(&y)
+        }
+    }
+
+    pub fn model() -> Model {
+        Model { a: square() }
+    }
+}
+
+/// Nothing but the call says for which types they are meant.
+pub mod generic_functions_as_arguments {
+    use super::*;
+
+    pub const POINTS: &[&str] = &[":x", ":code.1", "a x 2", ":y", ":both.0", ":both.1", ""];
+
+    fn to_err<E: std::fmt::Display>(error: E) -> candle_core::Error {
+        candle_core::Error::Msg(error.to_string())
+    }
+
+    fn same<T>(value: T) -> T {
+        value
+    }
+
+    fn twice<T>(f: impl Fn(T) -> T, value: T) -> T {
+        f(f(value))
+    }
+
+    struct Tokenizer;
+
+    impl Tokenizer {
+        fn encode(&self, text: &str, special: bool) -> std::result::Result<Vec<f32>, String> {
+            Ok(vec![text.len() as f32 + f32::from(u8::from(special)); 4])
+        }
+
+        fn pad<T, U>(&self, value: T, with: impl Fn(T) -> U) -> U {
+            with(value)
+        }
+    }
+
+    #[derive(AutoHook)]
+    pub struct Model {
+        a: Linear,
+    }
+
+    #[auto_hook]
+    impl Model {
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            fn local<T: std::fmt::Display>(error: T) -> candle_core::Error {
+                candle_core::Error::Msg(format!("{error}"))
+            }
+            let (tokenizer, text) = (Tokenizer, "some");
+            let code = tokenizer.encode(text, true).map_err(to_err)?;
+            let code = tokenizer.pad(Tensor::new(code, x.device()), same).map_err(local)?;
+            let y = twice(same, self.a.forward(x).map(same).map_err(to_err)?);
+            let both = Some(code).map(same).map_or_else(|| y.broadcast_mul(&y), |code| y.broadcast_mul(&code));
+            let both = same(both).and_then(|both| self.a.forward(&both)).map_err(to_err)?;
+            both.chunk(1, 0).map_err(to_err)?.into_iter().map(same).next().ok_or("nothing").map_err(to_err)
         }
     }
 
