@@ -38,6 +38,7 @@ mod product;
 mod resample;
 mod rope;
 pub mod rule;
+mod rules;
 mod scatter;
 mod shape;
 mod softmax;

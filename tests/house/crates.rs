@@ -156,6 +156,14 @@ fn architecture_has_the_same_table() -> Result<()> {
     Ok(())
 }
 
+/// Two crates read it, and a package has no room for a file of another.
+#[test]
+fn the_list_of_operations_is_one_file() -> Result<()> {
+    let read = |path: &str| fs::read_to_string(root().join(path));
+    assert_eq!(read("hookpoint-derive/src/instrument/operations.rs")?, read("grad/src/operations.rs")?);
+    Ok(())
+}
+
 #[test]
 fn what_stands_above_the_engine_uses_its_public_surface_alone() -> Result<()> {
     for folder in ["layers", "interp", "models", "harvest", "sae"] {
