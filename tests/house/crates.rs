@@ -245,8 +245,11 @@ fn every_crate_of_the_table_is_fit_to_be_published() -> Result<()> {
     Ok(())
 }
 
+/// Packages by their ids.
+type Packages = BTreeMap<String, Value>;
+
 /// The packages of all crates that are built, and which of them each uses outside of its tests.
-fn resolved() -> Result<(BTreeMap<String, Value>, BTreeMap<String, Vec<String>>)> {
+fn resolved() -> Result<(Packages, BTreeMap<String, Vec<String>>)> {
     let metadata = metadata(&[])?;
     let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or("").to_string();
