@@ -121,7 +121,7 @@ impl Learner {
 fn waves(positions: usize, width: usize, scale: f32) -> Vec<f32> {
     let wave = |position: usize, at: usize| {
         let angle = position as f32 * frequency(at, width);
-        scale * if at % 2 == 0 { angle.sin() } else { angle.cos() }
+        scale * if at.is_multiple_of(2) { angle.sin() } else { angle.cos() }
     };
     (0..positions * width).map(|at| wave(at / width, at % width)).collect()
 }

@@ -39,6 +39,7 @@ mod refused;
 mod resample;
 mod rope;
 pub mod rule;
+mod rules;
 mod scatter;
 mod shape;
 mod softmax;

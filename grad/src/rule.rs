@@ -23,17 +23,7 @@ use candle_core::{DType, Result, Tensor, D};
 use candle_nn::attention::{flash_attn, AttnMask};
 use candle_nn::{ops, rotary_emb};
 
-use super::activation::{gelu_erf_rule, gelu_rule};
-use super::attention::{flash_rule, sdpa_rule, Attention};
-use super::conv::{conv_rule, conv_transpose_rule, Moves};
-use super::elementwise::{binary_rule, where_rule, Binary};
-use super::norm::{norm_rule, Mean};
-use super::pool::{pool_rule, Pool};
-use super::product::matmul_rule;
-use super::resample::{bilinear_rule, nearest1d_rule, nearest2d_rule, Bilinear};
-use super::rope::{rope_rule, Rope};
-use super::scatter::{scatter_add_rule, scatter_rule};
-use super::softmax::softmax_rule;
+use super::rules::{self, Made};
 
 /// How an operation is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +86,7 @@ impl Given {
         }
     }
 
-    fn optional(&self, number: u8) -> Option<Option<&Tensor>> {
+    pub(super) fn optional(&self, number: u8) -> Option<Option<&Tensor>> {
         match self.at(number)? {
             Operand::Tensor(tensor) => Some(Some(tensor)),
             Operand::Nothing => Some(None),
@@ -104,14 +94,14 @@ impl Given {
         }
     }
 
-    fn count(&self, number: u8) -> Option<usize> {
+    pub(super) fn count(&self, number: u8) -> Option<usize> {
         match self.at(number)? {
             Operand::Count(count) => Some(*count),
             _ => None,
         }
     }
 
-    fn pair(&self, number: u8) -> Option<(usize, usize)> {
+    pub(super) fn pair(&self, number: u8) -> Option<(usize, usize)> {
         match self.at(number)? {
             Operand::Count(count) => Some((*count, *count)),
             Operand::Pair(a, b) => Some((*a, *b)),
@@ -119,28 +109,28 @@ impl Given {
         }
     }
 
-    fn number(&self, number: u8) -> Option<f64> {
+    pub(super) fn number(&self, number: u8) -> Option<f64> {
         match self.at(number)? {
             Operand::Number(number) => Some(*number),
             _ => None,
         }
     }
 
-    fn flag(&self, number: u8) -> Option<bool> {
+    pub(super) fn flag(&self, number: u8) -> Option<bool> {
         match self.at(number)? {
             Operand::Flag(flag) => Some(*flag),
             _ => None,
         }
     }
 
-    fn mask(&self, number: u8) -> Option<&AttnMask> {
+    pub(super) fn mask(&self, number: u8) -> Option<&AttnMask> {
         match self.at(number)? {
             Operand::Mask(mask) => Some(mask),
             _ => None,
         }
     }
 
-    fn dim(&self, number: u8, of: &Tensor) -> Option<usize> {
+    pub(super) fn dim(&self, number: u8, of: &Tensor) -> Option<usize> {
         match self.at(number)? {
             Operand::Count(dim) => Some(*dim),
             Operand::Dim(dim) => candle_core::shape::Dim::to_index(dim, of.shape(), "dim").ok(),
@@ -235,28 +225,9 @@ fn is_candles(name: &str, function: TypeId) -> bool {
         }
 }
 
-/// Methods of a tensor for which candle has a gradient, and a wrong one.
+/// Is this a method of a tensor for which candle has a gradient, and a wrong one?
 pub fn is_wrong(name: &str) -> bool {
-    matches!(
-        name,
-        "max_pool2d"
-            | "max_pool2d_with_stride"
-            | "avg_pool2d"
-            | "avg_pool2d_with_stride"
-            | "interpolate1d"
-            | "interpolate2d"
-            | "upsample_nearest1d"
-            | "upsample_nearest2d"
-            | "scatter"
-            | "scatter_add"
-            | "conv1d"
-    )
-}
-
-type Made = Option<Result<Option<Tensor>>>;
-
-fn some(made: Result<Tensor>) -> Made {
-    Some(made.map(Some))
+    method(name).is_some_and(|method| method.class == Class::Wrong)
 }
 
 /// What one of candle's functions would give whose kernel knows no double precision, with its gradient.
@@ -269,81 +240,87 @@ pub fn in_double(name: &str, function: TypeId, given: &Given) -> Option<Result<T
     })
 }
 
-fn of_function(name: &str, given: &Given, value: &Tensor) -> Made {
-    let (x, value) = (given.tensor(0)?, value.clone());
-    match name {
-        "softmax_last_dim" => some(softmax_rule(x, value)),
-        "layer_norm" => {
-            let (weight, bias, eps) = (given.tensor(1)?, given.tensor(2)?, given.number(3)?);
-            some(norm_rule(Mean::Removed, x, weight, Some(bias), eps, value))
-        }
-        "rms_norm" => some(norm_rule(Mean::Kept, x, given.tensor(1)?, None, given.number(2)?, value)),
-        "rope" => some(rope_rule(Rope::Halves, x, given.tensor(1)?, given.tensor(2)?, value)),
-        "rope_i" => some(rope_rule(Rope::Interleaved, x, given.tensor(1)?, given.tensor(2)?, value)),
-        "rope_thd" => some(rope_rule(Rope::HalvesThd, x, given.tensor(1)?, given.tensor(2)?, value)),
-        "flash_attn" => {
-            let (mask, scale) = (given.mask(4)?, given.number(3)?);
-            let (bias, softcap) = (given.number(5)?, given.number(6)?);
-            let tracked = matches!(mask, AttnMask::Mask(mask) if mask.track_op());
-            if tracked || bias != 0. {
-                return None;
-            }
-            some(flash_rule(mask, scale, softcap, [x, given.tensor(1)?, given.tensor(2)?], value))
-        }
-        "sdpa" => {
-            let mask = given.optional(3)?.cloned();
-            if mask.as_ref().is_some_and(Tensor::track_op) {
-                return None;
-            }
-            let (causal, scale, softcap) = (given.flag(4)?, given.number(5)?, given.number(6)?);
-            let attention = Attention { mask, causal, scale, softcap };
-            some(sdpa_rule(attention, [x, given.tensor(1)?, given.tensor(2)?], value))
-        }
-        _ => None,
-    }
+/// What becomes of the gradient of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// This crate has one: candle has none, or one that costs too much.
+    Rule,
+    /// The same, and candle's own is wrong.
+    Wrong,
+    /// It takes numbers out of the graph.
+    Stops,
+    /// It has none.
+    Barrier,
+    /// It writes into the tensor that it is called on.
+    InPlace,
+    /// It gives out a buffer that is written to later.
+    Cache,
 }
 
-fn of_method(name: &str, given: &Given, value: &Tensor) -> Made {
-    let (x, value) = (given.tensor(0)?, value.clone());
-    match name {
-        "matmul" | "broadcast_matmul" => some(matmul_rule(x, given.tensor(1)?, value)),
-        "gelu" => some(gelu_rule(x, value)),
-        "gelu_erf" => some(gelu_erf_rule(x, value)),
-        "+" | "add" | "broadcast_add" => Some(binary_rule(Binary::Add, x, given.tensor(1)?, value)),
-        "-" | "sub" | "broadcast_sub" => Some(binary_rule(Binary::Sub, x, given.tensor(1)?, value)),
-        "*" | "mul" | "broadcast_mul" => Some(binary_rule(Binary::Mul, x, given.tensor(1)?, value)),
-        "/" | "div" | "broadcast_div" => Some(binary_rule(Binary::Div, x, given.tensor(1)?, value)),
-        "where_cond" => Some(where_rule(x, given.tensor(1)?, given.tensor(2)?, value)),
-        "conv1d" | "conv2d" => {
-            let counts = (given.count(2)?, given.count(3)?, given.count(4)?, given.count(5)?);
-            let (padding, stride, dilation, groups) = counts;
-            let moves = Moves { padding, output_padding: 0, stride, dilation, groups };
-            some(conv_rule(x, given.tensor(1)?, moves, value))
-        }
-        "conv_transpose1d" | "conv_transpose2d" => {
-            let (padding, output_padding) = (given.count(2)?, given.count(3)?);
-            let (stride, dilation) = (given.count(4)?, given.count(5)?);
-            let groups = if name == "conv_transpose1d" { given.count(6)? } else { 1 };
-            let moves = Moves { padding, output_padding, stride, dilation, groups };
-            some(conv_transpose_rule(x, given.tensor(1)?, moves, value))
-        }
-        "max_pool2d" => some(pool_rule(Pool::Max, x, given.pair(1)?, given.pair(1)?, value)),
-        "max_pool2d_with_stride" => some(pool_rule(Pool::Max, x, given.pair(1)?, given.pair(2)?, value)),
-        "avg_pool2d" => some(pool_rule(Pool::Average, x, given.pair(1)?, given.pair(1)?, value)),
-        "avg_pool2d_with_stride" => some(pool_rule(Pool::Average, x, given.pair(1)?, given.pair(2)?, value)),
-        "interpolate1d" | "upsample_nearest1d" => some(nearest1d_rule(x, value)),
-        "interpolate2d" | "upsample_nearest2d" => some(nearest2d_rule(x, value)),
-        "upsample_bilinear2d" => {
-            some(bilinear_rule(x, Bilinear { align_corners: given.flag(3)?, scale: None }, value))
-        }
-        "upsample_bilinear2d_with_scale" => {
-            let scale = Some((given.number(1)?, given.number(2)?));
-            some(bilinear_rule(x, Bilinear { align_corners: given.flag(3)?, scale }, value))
-        }
-        "scatter" => some(scatter_rule(x, given.tensor(1)?, given.tensor(2)?, given.dim(3, x)?, value)),
-        "scatter_add" => {
-            some(scatter_add_rule(x, given.tensor(1)?, given.tensor(2)?, given.dim(3, x)?, value))
-        }
-        _ => None,
-    }
+/// What is known of an operation by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What it is called: a name, or an operator.
+    pub name: &'static str,
+    /// How many of the operands 0 and 1 are tensors of numbers.
+    pub tensors: u8,
+    /// What becomes of its gradient.
+    pub class: Class,
 }
+
+include!("operations.rs");
+
+macro_rules! known {
+    (
+        methods { $($method:literal $method_tensors:literal $method_class:ident $(($method_rule:ident))?;)* }
+        operators { $($operator:literal $operator_tensors:literal $operator_class:ident $(($operator_rule:ident))?;)* }
+        functions { $($function:literal $tensors:literal $class:ident $(($rule:ident))?;)* }
+    ) => {
+        /// A method of a tensor, or of a cache of keys and values.
+        ///
+        /// ```
+        /// use hookpoint_grad::rule::{method, Class};
+        ///
+        /// assert_eq!(method("max_pool2d").map(|method| method.class), Some(Class::Wrong));
+        /// assert_eq!(method("exp"), None);
+        /// ```
+        pub fn method(name: &str) -> Option<Operation> {
+            Some(match name {
+                $($method => Operation { name: $method, tensors: $method_tensors, class: Class::$method_class },)*
+                _ => return None,
+            })
+        }
+
+        /// An operator between tensors.
+        pub fn operator(name: &str) -> Option<Operation> {
+            Some(match name {
+                $($operator => Operation { name: $operator, tensors: $operator_tensors, class: Class::$operator_class },)*
+                _ => return None,
+            })
+        }
+
+        /// A function of candle's.
+        pub fn function(name: &str) -> Option<Operation> {
+            Some(match name {
+                $($function => Operation { name: $function, tensors: $tensors, class: Class::$class },)*
+                _ => return None,
+            })
+        }
+
+        fn of_method(name: &str, given: &Given, value: &Tensor) -> Made {
+            match name {
+                $($($method => rules::$method_rule(given, value.clone()),)?)*
+                $($($operator => rules::$operator_rule(given, value.clone()),)?)*
+                _ => None,
+            }
+        }
+
+        fn of_function(name: &str, given: &Given, value: &Tensor) -> Made {
+            match name {
+                $($($function => rules::$rule(given, value.clone()),)?)*
+                _ => None,
+            }
+        }
+    };
+}
+operations!(known);

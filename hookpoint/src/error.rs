@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub use crate::nearest::nearest;
 
-/// `Result` with [`hookpoint::Error`].
+/// `Result` with [`hookpoint::Error`](Error).
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The one error type of the crate: a [kind](ErrorKind) with fields, cheap to clone.
@@ -492,7 +492,7 @@ impl Error {
         }
     }
 
-    /// Takes a [`hookpoint::Error`] out of the candle error that carried it, looking through
+    /// Takes a [`hookpoint::Error`](Error) out of the candle error that carried it, looking through
     /// backtraces and added context; any other candle error becomes [`ErrorKind::Candle`].
     pub fn recover(error: candle_core::Error) -> Self {
         match find(&error) {
@@ -511,7 +511,7 @@ impl Error {
         Self::from_boxed(error.into())
     }
 
-    /// Takes a [`hookpoint::Error`] out of whatever carried it: anyhow, with any context, or
+    /// Takes a [`hookpoint::Error`](Error) out of whatever carried it: anyhow, with any context, or
     /// candle; what is neither becomes [`ErrorKind::Model`].
     pub(crate) fn from_boxed(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
         if let Some(own) = carried(&*error) {

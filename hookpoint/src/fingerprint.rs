@@ -66,8 +66,8 @@ impl Fingerprint {
 
     fn data(&mut self, data: &CpuStorage, range: std::ops::Range<usize>, step: usize) {
         match data {
-            CpuStorage::U8(data) => self.words(data.get(range), step, |x| u64::from(x)),
-            CpuStorage::U32(data) => self.words(data.get(range), step, |x| u64::from(x)),
+            CpuStorage::U8(data) => self.words(data.get(range), step, u64::from),
+            CpuStorage::U32(data) => self.words(data.get(range), step, u64::from),
             CpuStorage::I16(data) => self.words(data.get(range), step, |x| x as u64),
             CpuStorage::I32(data) => self.words(data.get(range), step, |x| x as u64),
             CpuStorage::I64(data) => self.words(data.get(range), step, |x| x as u64),

@@ -34,6 +34,8 @@
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod chain;
 mod distribution;
 mod indices;

@@ -156,6 +156,14 @@ fn architecture_has_the_same_table() -> Result<()> {
     Ok(())
 }
 
+/// Two crates read it, and a package has no room for a file of another.
+#[test]
+fn the_list_of_operations_is_one_file() -> Result<()> {
+    let read = |path: &str| fs::read_to_string(root().join(path));
+    assert_eq!(read("hookpoint-derive/src/instrument/operations.rs")?, read("grad/src/operations.rs")?);
+    Ok(())
+}
+
 #[test]
 fn what_stands_above_the_engine_uses_its_public_surface_alone() -> Result<()> {
     for folder in ["layers", "interp", "models", "harvest", "sae"] {
@@ -237,8 +245,11 @@ fn every_crate_of_the_table_is_fit_to_be_published() -> Result<()> {
     Ok(())
 }
 
+/// Packages by their ids.
+type Packages = BTreeMap<String, Value>;
+
 /// The packages of all crates that are built, and which of them each uses outside of its tests.
-fn resolved() -> Result<(BTreeMap<String, Value>, BTreeMap<String, Vec<String>>)> {
+fn resolved() -> Result<(Packages, BTreeMap<String, Vec<String>>)> {
     let metadata = metadata(&[])?;
     let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or("").to_string();

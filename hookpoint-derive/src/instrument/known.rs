@@ -19,93 +19,53 @@ use syn::{Expr, ExprCall};
 use super::operands::is_no_operation;
 use super::place::{is_pure, starts_upper};
 
-/// Methods of a tensor.
-pub fn is_known_method(name: &str) -> bool {
-    matches!(
-        name,
-        "add"
-            | "append"
-            | "apply_op1_no_bwd"
-            | "apply_op2_no_bwd"
-            | "apply_op3_no_bwd"
-            | "avg_pool2d"
-            | "avg_pool2d_with_stride"
-            | "broadcast_add"
-            | "broadcast_div"
-            | "broadcast_matmul"
-            | "broadcast_mul"
-            | "broadcast_sub"
-            | "const_set"
-            | "conv1d"
-            | "conv2d"
-            | "conv_transpose1d"
-            | "conv_transpose2d"
-            | "detach"
-            | "div"
-            | "gelu"
-            | "gelu_erf"
-            | "inplace_op1"
-            | "inplace_op2"
-            | "inplace_op3"
-            | "interpolate1d"
-            | "interpolate2d"
-            | "matmul"
-            | "max_pool2d"
-            | "max_pool2d_with_stride"
-            | "mul"
-            | "scatter"
-            | "scatter_add"
-            | "scatter_add_set"
-            | "scatter_set"
-            | "slice_set"
-            | "sub"
-            | "to_scalar"
-            | "to_vec0"
-            | "to_vec1"
-            | "to_vec2"
-            | "to_vec3"
-            | "upsample_bilinear2d"
-            | "upsample_bilinear2d_with_scale"
-            | "upsample_nearest1d"
-            | "upsample_nearest2d"
-            | "where_cond"
-            | "zero_set"
-    )
+include!("operations.rs");
+
+macro_rules! known {
+    (
+        methods { $($method:literal $tensors:literal $class:ident $(($rule:ident))?;)* }
+        operators { $($operators:tt)* }
+        functions { $($function:literal $arguments:literal $kind:ident $(($known:ident))?;)* }
+    ) => {
+        /// Methods of a tensor.
+        pub fn is_known_method(name: &str) -> bool {
+            matches!(name, $($method)|*)
+        }
+
+        fn class_of_method(name: &str) -> Option<Class> {
+            match name {
+                $($method => Some(Class::$class),)*
+                _ => None,
+            }
+        }
+
+        fn is_known_function(name: &str) -> bool {
+            matches!(name, $($function)|*)
+        }
+    };
+}
+operations!(known);
+
+/// What becomes of a gradient: the list has what each of them means.
+#[derive(Clone, Copy, PartialEq)]
+enum Class {
+    Rule,
+    Wrong,
+    Stops,
+    Barrier,
+    InPlace,
+    Cache,
 }
 
 /// Methods that write into the tensor that they are called on.
 pub fn writes_in_place(name: &str) -> bool {
-    matches!(
-        name,
-        "const_set"
-            | "inplace_op1"
-            | "inplace_op2"
-            | "inplace_op3"
-            | "scatter_add_set"
-            | "scatter_set"
-            | "slice_set"
-            | "zero_set"
-    )
+    class_of_method(name) == Some(Class::InPlace)
 }
 
 /// Of these the runtime hears in every run: those that write, and those that give out a buffer which they write
 /// to later, as candle's caches of keys and values do.
 pub fn is_always_heard(name: &str) -> bool {
-    name == "append" || writes_in_place(name)
-}
-
-fn is_known_function(name: &str) -> bool {
-    matches!(
-        name,
-        "flash_attn"
-            | "layer_norm"
-            | "rms_norm"
-            | "rope"
-            | "rope_i"
-            | "rope_thd"
-            | "sdpa"
-            | "softmax_last_dim"
-    )
+    matches!(class_of_method(name), Some(Class::InPlace | Class::Cache))
 }
 
 /// What is called.

@@ -241,7 +241,7 @@ impl Tracker {
     }
 
     fn is_due(&self) -> bool {
-        self.steps % self.every == 0
+        self.steps.is_multiple_of(self.every)
     }
 
     fn nothing_yet(&self) -> Steps {

@@ -61,7 +61,7 @@ fn may_be_made(from: &[usize], to: &[usize]) -> bool {
 }
 
 fn is_multiple(of: usize, size: usize) -> bool {
-    of > 0 && size % of == 0
+    of > 0 && size.is_multiple_of(of)
 }
 
 /// The operation that makes `to` of `from`, if it is one whose gradient is wrong.

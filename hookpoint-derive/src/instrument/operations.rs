@@ -1,0 +1,1 @@
+../../../grad/src/operations.rs
