@@ -65,6 +65,8 @@ pub(crate) mod sealed {
         where
             Self: 'm,
             M: 'm;
+        /// Changes the model, where runs may.
+        fn put_back(&mut self, restore: &dyn Fn(&mut M));
         /// Takes the access out of a cell for one run.
         fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
     }
@@ -100,6 +102,8 @@ impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
     {
         with_model(model, || f(model))
     }
+
+    fn put_back(&mut self, _: &dyn Fn(&mut M)) {}
 
     /// Runs of a shared model may be made inside one another.
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -137,6 +141,10 @@ impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
         Self: 'm,
     {
         f(model)
+    }
+
+    fn put_back(&mut self, restore: &dyn Fn(&mut M)) {
+        restore(Hooked::parts_mut(self).0);
     }
 
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -177,6 +185,10 @@ impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
         M: 'm,
     {
         H::run(model, f)
+    }
+
+    fn put_back(&mut self, restore: &dyn Fn(&mut M)) {
+        self.0.put_back(restore);
     }
 
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

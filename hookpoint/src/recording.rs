@@ -179,13 +179,13 @@ impl Recording {
         }
     }
 
-    /// The modules that have given a tensor by this time, by name.
-    pub(crate) fn modules_before(&self, time: u32) -> Vec<String> {
+    /// The modules that have given a tensor by this time.
+    pub(crate) fn modules_before(&self, time: u32) -> Result<Vec<Pattern>> {
         let mut met = FastSet::default();
         let calls = self.inner.calls.iter().filter(|call| call.value.is_some() && call.time.1 <= time);
         let nodes = calls.filter(|call| met.insert(call.module));
         let nodes = nodes.filter_map(|call| self.inner.tree.node_of_module(call.module));
-        nodes.map(|node| self.inner.tree.name(node).to_string()).collect()
+        nodes.map(|node| self.inner.tree.name(node).parse()).collect()
     }
 
     /// The points that a pattern selects, in the order in which they were first reached.

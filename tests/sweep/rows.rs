@@ -324,8 +324,8 @@ fn every_kind_of_sweep_is_checked() -> Test {
     // Where the metric is before the rows meet, and where each has a run of its own, all is right.
     assert!(sweep(&model).measure_at(":hidden")?.patch(&clean, &x, run, total)?.is_complete());
     assert_eq!(Sweep::sets(&model, sets)?.one_by_one().collect(":mixed", &x, run)?.len(), 3);
-    let sweep = Sweep::over_mut(&mut model, "first[:, *]")?;
-    differs(sweep.patch_mut(&clean, &x, |m, x| m.forward(x), total).unwrap_err());
+    let sweep = Sweep::over(&mut model, "first[:, *]")?;
+    differs(sweep.patch(&clean, &x, |m, x| m.forward(x), total).unwrap_err());
 
     let config = gpt2::Config {
         vocab_size: 20,

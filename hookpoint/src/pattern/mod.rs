@@ -174,6 +174,33 @@ impl Pattern {
         Pattern { call: None, ..self.clone() }
     }
 
+    /// The same pattern for one call, counted from 0.
+    ///
+    /// ```
+    /// use hookpoint::Pattern;
+    ///
+    /// assert_eq!("a:in[0]".parse::<Pattern>()?.with_call(1), "a:in#1[0]".parse()?);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_call(&self, call: usize) -> Pattern {
+        Pattern { call: Some(call), ..self.clone() }
+    }
+
+    /// The same pattern for a part of the tensor.
+    ///
+    /// ```
+    /// use hookpoint::pattern::Index;
+    /// use hookpoint::Pattern;
+    ///
+    /// assert_eq!("a:in".parse::<Pattern>()?.with_index(Index::parse("0, :")?), "a:in[0, :]".parse()?);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_index(&self, index: Index) -> Pattern {
+        Pattern { index: Some(index), ..self.clone() }
+    }
+
     /// The same pattern for another value.
     pub(crate) fn with_value(&self, value: &str) -> Result<Pattern> {
         let Pattern { value, .. } = format!(":{value}").parse()?;

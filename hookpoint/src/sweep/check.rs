@@ -5,8 +5,8 @@
 //! with runs of their own; an unchanged row is put between others with much larger and with smaller numbers; and of
 //! the cells that the sweep has made the telling ones are made again, by themselves and through the whole model:
 //!
-//! * the first and the last of the first run, of every run with more cells than any before it, and of the last one,
-//! * the cell with the largest effect, and one that was beside it,
+//! * the first and the last of the first run and of every run with more cells than any before it, and the last of all,
+//! * the cell with the largest effect,
 //! * cells whose metric is NaN or infinite, up to eight of them.
 
 use std::collections::HashSet;
@@ -101,8 +101,8 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         let (mut met, mut places) = (HashSet::new(), Vec::new());
         for place in order.iter().filter_map(|at| cells.get(*at)).flat_map(|cell| &cell.places) {
             // The numbers of tokens are not to be multiplied.
-            if self.base_of(place)?.dtype().is_float() && met.insert(&place.point) {
-                places.push(Arc::new(Place { index: None, ..Place::clone(place) }));
+            if place.point.there.dtype().is_float() && met.insert(&place.point.name) {
+                places.push(Arc::new(Place { point: place.point.clone(), index: None }));
             }
         }
         if places.is_empty() {
@@ -111,7 +111,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         let all = Cell::new(String::new(), Vec::new(), places);
         for (times, what) in DISTURBING {
             let [one, other] = times.map(|times| -> Result<Vec<Tensor>> {
-                all.places.iter().map(|place| disturbed(self.base_of(place)?, times)).collect()
+                all.places.iter().map(|place| disturbed(&place.point.there, times)).collect()
             });
             let (one, other) = (one?, other?);
             let copies: [Copy<'_>; 3] = [Some((&all, &one)), None, Some((&all, &other))];
@@ -156,7 +156,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         let (ran, peak) = memory::peak_of(|| self.run_copies(how, copies, Run::Noted, Vec::new()));
         self.room.note(copies.len(), peak);
         let mut ran = ran.map_err(|error| ErrorKind::NoBatch { error: Box::new(error) })?;
-        self.recording.compare_rows(&ran.log.take().unwrap_or_default(), copies.len());
+        self.ground.recording.compare_rows(&ran.log.take().unwrap_or_default(), copies.len());
         (0..copies.len()).map(|copy| self.read(&ran, copy, copies.len())).collect()
     }
 
@@ -184,10 +184,9 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
             effects.filter_map(|(copy, effect)| Some((copy, effect.filter(|effect| effect.is_finite())?)));
         if let Some((copy, effect)) = finite.max_by(|(_, one), (_, other)| one.total_cmp(other)) {
             if verifier.largest.as_ref().is_none_or(|(largest, _)| effect > *largest) {
-                let beside = if copy + 1 < batch.len() { Some(copy + 1) } else { copy.checked_sub(1) };
-                let both = [Some(copy), beside].into_iter().flatten().filter_map(kept);
-                let both = both.map(Kept::by_itself).collect::<Result<_>>()?;
-                verifier.largest = Some((effect, both));
+                if let Some(kept) = kept(copy) {
+                    verifier.largest = Some((effect, kept.by_itself()?));
+                }
             }
         }
         for copy in verifier.telling(batch, &numbers, is_last) {
@@ -198,15 +197,17 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         Ok(())
     }
 
-    /// Makes the cells with the largest effect again.
+    /// Makes the cell with the largest effect again.
     pub fn check_largest(
         &mut self,
         how: How,
         verifier: &mut Verifier,
         made: (&[Cell], &[Option<Vec<Tensor>>]),
     ) -> Result<()> {
-        let (_, kept) = verifier.largest.take().unwrap_or_default();
-        kept.iter().try_for_each(|kept| self.check_again(how, verifier, made, kept))
+        match verifier.largest.take() {
+            Some((_, kept)) => self.check_again(how, verifier, made, &kept),
+            None => Ok(()),
+        }
     }
 
     /// Makes a cell again, by itself and through the whole model.
@@ -320,7 +321,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
 
     /// How far a turned bit in everything that modules give takes the result, in units.
     fn turn_bits(&mut self, how: How, copy: Copy<'_>, alone: &[Tensor], checks: &mut Checks) -> Result<f64> {
-        let names = self.recording.modules_before(self.measured);
+        let names = self.ground.recording.modules_before(self.goal.time)?;
         let turn = |ctx: &HookCtx<'_>, value: &Tensor| with_bits_turned(ctx.path(), value);
         let asks = names.into_iter().map(|name| Ask::Hook(name, Rc::new(turn)));
         checks.add(1);

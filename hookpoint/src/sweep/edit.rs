@@ -3,35 +3,34 @@
 use candle_core::Tensor;
 
 use super::batch::Batch;
-use super::engine::{Edit, Engine, Goal, How, Made};
+use super::engine::{Edit, Engine, Goal, Made};
 use super::grid::Grid;
-use super::held::Held;
+use super::held::Runs;
 use super::{Points, Settings, SweepResult};
-use crate::ablate;
 use crate::error::{Error, ErrorKind, Result};
 
 pub(super) type Metric<'e> = &'e dyn Fn(&Tensor) -> Result<f64>;
 
 pub(super) fn patch<X: Batch>(
-    held: &mut dyn Held<X>,
+    held: &mut dyn Runs<X>,
     Points(points): &Points,
     settings: Settings<'_>,
     (clean, corrupted): (&X, &X),
     metric: Metric<'_>,
 ) -> Result<SweepResult> {
     let (names, read) = (settings.names.clone(), only(metric));
-    let goal = Goal { points: settings.measure_at.iter().cloned().collect(), read: &read };
+    let goal = Goal::new(settings.measure_at.iter().cloned().collect(), &read);
     let mut engine = Engine::start(held, settings, points, corrupted, goal)?;
     check_finite("with nothing changed", engine.baseline)?;
-    let grid = Grid::of(points, engine.recording(), &names)?;
+    let grid = Grid::of(points, &engine.ground, &names)?;
     let (clean, donors) = engine.other(clean, points)?;
     check_finite("with the clean input", clean)?;
-    let made = engine.edit(&grid, How::Patch, &ablate::resample(&donors))?;
+    let made = engine.exchange(&grid, &donors)?;
     Ok(result(grid, engine.baseline, Some(clean), made))
 }
 
 pub(super) fn edit<X: Batch>(
-    held: &mut dyn Held<X>,
+    held: &mut dyn Runs<X>,
     Points(points): &Points,
     settings: Settings<'_>,
     edit: Edit<'_>,
@@ -39,11 +38,11 @@ pub(super) fn edit<X: Batch>(
     metric: Metric<'_>,
 ) -> Result<SweepResult> {
     let (names, read) = (settings.names.clone(), only(metric));
-    let goal = Goal { points: settings.measure_at.iter().cloned().collect(), read: &read };
+    let goal = Goal::new(settings.measure_at.iter().cloned().collect(), &read);
     let mut engine = Engine::start(held, settings, points, input, goal)?;
     check_finite("with nothing changed", engine.baseline)?;
-    let grid = Grid::of(points, engine.recording(), &names)?;
-    let made = engine.edit(&grid, How::Hook, edit)?;
+    let grid = Grid::of(points, &engine.ground, &names)?;
+    let made = engine.edit(&grid, edit)?;
     Ok(result(grid, engine.baseline, None, made))
 }
 

@@ -1,22 +1,23 @@
 //! How a sweep goes: record the model, work out what every cell changes, run what is left to run.
 
 use std::cell::Cell as Passed;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
 
 use super::batch::Batch;
 use super::check::moved;
-use super::grid::{Cell, Grid, Place, Set};
-use super::held::Held;
+use super::grid::{Cell, Grid, Ground, Place, Point, Set};
+use super::held::Runs;
 use super::result::Work;
 use super::room::Room;
 use super::side::{caches, values, Copy, Run};
 use super::verify::{Outcome, Verifier};
 use super::{Progress, Settings};
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::memory;
 use crate::pattern::Pattern;
 use crate::plan::{Keeps, Way};
@@ -39,25 +40,29 @@ pub(super) struct Goal<'e, V> {
     pub points: Vec<Pattern>,
     /// What is made of the values there, or of the output.
     pub read: &'e dyn Fn(Vec<Tensor>) -> Result<V>,
+    /// When the last of the points is reached.
+    pub time: u32,
+    /// How far runs with nothing changed go.
+    until: Listens,
+}
+
+impl<'e, V> Goal<'e, V> {
+    pub fn new(points: Vec<Pattern>, read: &'e dyn Fn(Vec<Tensor>) -> Result<V>) -> Self {
+        Self { points, read, time: u32::MAX, until: Listens::NOBODY }
+    }
 }
 
 /// A sweep that has begun.
 pub(super) struct Engine<'e, X, V> {
-    pub(super) held: &'e mut dyn Held<X>,
+    pub(super) held: &'e mut dyn Runs<X>,
     pub(super) settings: Settings<'e>,
     pub(super) input: &'e X,
     pub(super) goal: Goal<'e, V>,
-    pub(super) recording: Recording,
-    /// What is at the points when nothing is changed.
-    base: ActivationCache,
+    pub(super) ground: Ground,
     /// What is wanted, when nothing is changed.
     pub baseline: V,
     /// What it is made of.
     pub(super) unchanged: Vec<Tensor>,
-    /// When the last of the measured points is reached.
-    pub(super) measured: u32,
-    /// How far runs with nothing changed go.
-    until: Listens,
     pub(super) room: Room,
     /// How far a turned bit has taken results, in units of their last place, where that was found out.
     pub(super) turned: Option<f64>,
@@ -76,11 +81,11 @@ type Parts = Vec<Option<Vec<Tensor>>>;
 impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
     /// Runs the model with nothing changed. `points` are those that will be.
     pub fn start(
-        held: &'e mut dyn Held<X>,
+        held: &'e mut dyn Runs<X>,
         settings: Settings<'e>,
         points: &[Pattern],
         input: &'e X,
-        goal: Goal<'e, V>,
+        mut goal: Goal<'e, V>,
     ) -> Result<Self> {
         let mut room = Room::new(settings.budget, settings.most_cells);
         let tree = held.tree();
@@ -91,62 +96,68 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
             let reached = reached(&tree, &times.points, point);
             reached.into_iter().flat_map(|point| point.visits).map(|(time, _)| time).collect()
         };
-        let mut measured = if goal.points.is_empty() { u32::MAX } else { 0 };
-        for point in &goal.points {
+        let measured = goal.points.iter().map(|point| {
             let time = visits(point).get(point.call().unwrap_or(0)).copied();
-            measured = measured.max(time.unwrap_or(u32::MAX));
-        }
+            time.unwrap_or(u32::MAX)
+        });
+        goal.time = measured.max().unwrap_or(u32::MAX);
         // Where nothing is changed behind the last measured point, no run need go on from there.
-        let ends_early =
-            !goal.points.is_empty() && points.iter().flat_map(visits).all(|time| time <= measured);
-        let until = if ends_early { Listens::UNTIL_COLLECTED } else { Listens::NOBODY };
+        if !goal.points.is_empty() && points.iter().flat_map(visits).all(|time| time <= goal.time) {
+            goal.until = Listens::UNTIL_COLLECTED;
+        }
         let asks = || caches(&[], &goal.points);
-        let mut first = held.run(asks(), noting(until, Keeps::Values), None, input)?;
+        let mut first = held.run(asks(), noting(goal.until, Keeps::Values), None, input)?;
         let recording = Recording::new(tree, times, first.log.take().unwrap_or_default());
-        let plain = Way { listens: until, notes: None };
+        let plain = Way { listens: goal.until, notes: None };
         let (again, peak) = memory::peak_of(|| held.run(caches(points, &goal.points), plain, None, input));
         room.note(1, peak);
         let again = again?;
         let unchanged = values(&goal.points, &first, 0, 1)?;
         let baseline = (goal.read)(unchanged.clone())?;
-        let (again, base, turned) = (values(&goal.points, &again, 0, 1)?, again.cache, None);
-        let mut engine = Self {
-            held,
-            settings,
-            input,
-            goal,
-            recording,
-            base,
-            baseline,
-            unchanged,
-            measured,
-            until,
-            room,
-            turned,
-        };
-        engine.check_repeats(&again)?;
+        let measured_again = values(&goal.points, &again, 0, 1)?;
+        let ground = Ground { recording, base: again.cache };
+        let mut engine =
+            Self { held, settings, input, goal, ground, baseline, unchanged, room, turned: None };
+        engine.check_repeats(&measured_again)?;
         Ok(engine)
-    }
-
-    pub fn recording(&self) -> &Recording {
-        &self.recording
     }
 
     /// What is wanted of another input, and what is at the points there.
     pub fn other(&mut self, input: &X, points: &[Pattern]) -> Result<(V, ActivationCache)> {
-        let way = Way { listens: self.until, notes: None };
+        let way = Way { listens: self.goal.until, notes: None };
         let ran = self.held.run(caches(points, &self.goal.points), way, None, input)?;
         Ok(((self.goal.read)(values(&self.goal.points, &ran, 0, 1)?)?, ran.cache))
     }
 
+    /// Makes all cells with what another run has in their places.
+    pub fn exchange(&mut self, grid: &Grid, donors: &ActivationCache) -> Result<Made<V>> {
+        // Cells of one point follow each other.
+        let mut last: Option<(Arc<Point>, Tensor)> = None;
+        let mut parts = Parts::with_capacity(grid.cells.len());
+        for cell in &grid.cells {
+            let mut of_cell = Vec::with_capacity(cell.places.len());
+            for place in &cell.places {
+                let donor = match &last {
+                    Some((point, donor)) if Arc::ptr_eq(point, &place.point) => donor.clone(),
+                    _ => donor_of(&place.point, donors)?,
+                };
+                last = Some((place.point.clone(), donor.clone()));
+                let (there, new) = (place.there()?, place.part_of(&donor)?);
+                of_cell.push(same_shape(place.path(), "the activation", SAME_INPUTS, new, &there)?);
+            }
+            parts.push(Some(of_cell).filter(|parts| !is_base(cell, parts)));
+        }
+        self.finish(&grid.cells, How::Patch, parts)
+    }
+
     /// Makes all cells with what `edit` gives.
-    pub fn edit(&mut self, grid: &Grid, how: How, edit: Edit<'_>) -> Result<Made<V>> {
+    pub fn edit(&mut self, grid: &Grid, edit: Edit<'_>) -> Result<Made<V>> {
         let parts = |cell: &Cell| -> Result<Option<Vec<Tensor>>> {
-            let parts = cell.places.iter().map(|place| self.edited(place, &cell.element, edit));
+            let parts = cell.places.iter().map(|place| edited(place, &cell.element, edit));
             parts.collect::<Result<Option<Vec<Tensor>>>>()
         };
         let parts = grid.cells.iter().map(parts).collect::<Result<Parts>>()?;
-        self.finish(&grid.cells, how, parts)
+        self.finish(&grid.cells, How::Hook, parts)
     }
 
     /// Makes all cells with what is given for each of their places.
@@ -154,8 +165,8 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
         let parts = |(cell, given): (&Cell, Vec<Tensor>)| -> Result<Option<Vec<Tensor>>> {
             let parts = cell.places.iter().zip(given);
             let parts: Vec<Tensor> =
-                parts.map(|(place, part)| self.fitting(place, part)).collect::<Result<_>>()?;
-            Ok(Some(parts).filter(|parts| !self.is_base(cell, parts)))
+                parts.map(|(place, part)| fitting(place, part)).collect::<Result<_>>()?;
+            Ok(Some(parts).filter(|parts| !is_base(cell, parts)))
         };
         let parts = grid.cells.iter().zip(given).map(parts).collect::<Result<Parts>>()?;
         self.finish(&grid.cells, How::Patch, parts)
@@ -164,7 +175,7 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
     fn finish(&mut self, cells: &[Cell], how: How, parts: Parts) -> Result<Made<V>> {
         // What changes nothing, or something that is never seen, needs no run.
         let known = |(cell, parts): (&Cell, &Option<_>)| match parts {
-            Some(_) if cell.time <= self.measured => None,
+            Some(_) if cell.time <= self.goal.time => None,
             _ => Some(self.baseline.clone()),
         };
         let mut values: Vec<Option<V>> = cells.iter().zip(&parts).map(known).collect();
@@ -187,9 +198,9 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
             }
         }
         let changed = left.iter().filter_map(|(_, at)| cells.get(*at)).flat_map(|cell| &cell.places);
-        let largest = changed.filter_map(|place| Some(bytes(self.base_of(place).ok()?))).max().unwrap_or(0);
+        let largest = changed.map(|place| bytes(&place.point.there)).max().unwrap_or(0);
         let times: Vec<u32> = left.iter().map(|(time, _)| *time).collect();
-        self.room.expect(&self.recording, if self.settings.replay { &times } else { &[] }, largest);
+        self.room.expect(&self.ground.recording, if self.settings.replay { &times } else { &[] }, largest);
         let run = if self.settings.replay { Run::Replayed } else { Run::Whole };
         if left.len() > 1 && self.settings.most_cells > 1 {
             self.check_disturbed(how, &mut verifier, cells, &order)?;
@@ -247,7 +258,7 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
         let Some(last) = run.last() else { return Ok(Some(first)) };
         let moves = |(_, cell, parts): &(usize, &Cell, &[Tensor])| -> Result<f64> {
             let moves = cell.places.iter().zip(*parts);
-            let moves = moves.map(|(place, part)| moved(part, &place.part_of(self.base_of(place)?)?));
+            let moves = moves.map(|(place, part)| moved(part, &place.there()?));
             Ok(moves.collect::<Result<Vec<f64>>>()?.into_iter().fold(0., f64::max))
         };
         Ok(Some(if moves(&last)? > moves(&first)? { last } else { first }))
@@ -258,71 +269,79 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
     fn next_batch(&self, left: &[(u32, usize)]) -> usize {
         /// So many cells keep a machine busy.
         const ENOUGH: usize = 8;
-        let (first, last) = (left.first().map_or(0, |(time, _)| *time), self.recording.duration());
+        let (first, last) = (left.first().map_or(0, |(time, _)| *time), self.ground.recording.duration());
         let joins = |(at, (time, _)): &(usize, &(u32, usize))| {
             let soon = (time - first) * 8 <= last.saturating_sub(first);
             *at < self.room.cells() && (*time == first || (*at < ENOUGH && soon))
         };
         left.iter().enumerate().take_while(joins).count().max(1)
     }
+}
 
-    /// What an edit makes of the value at a place; none where that is what is there anyway.
-    fn edited(&self, place: &Place, element: &[usize], edit: Edit<'_>) -> Result<Option<Tensor>> {
-        let part = place.part_of(self.base_of(place)?)?;
-        let path = place.path();
-        let (passed, step) = (&Passed::new(false), None);
-        let element = (!element.is_empty()).then_some(element);
-        let (kind, type_name, call) = (Kind::Value, "", place.call);
-        let ctx = HookCtx { path: &path, kind, call, element, type_name, step, passed };
-        let Some(new) = edit(&ctx, &part)? else { return Ok(None) };
-        let new = same_shape(path, "what the edit gives", new, &part)?;
-        Ok(Some(new).filter(|new| !is_equal(new, &part).unwrap_or(false)))
-    }
+/// What an edit makes of the value at a place; none where that is what is there anyway.
+fn edited(place: &Place, element: &[usize], edit: Edit<'_>) -> Result<Option<Tensor>> {
+    let (part, path) = (place.there()?, place.path());
+    let (passed, step) = (&Passed::new(false), None);
+    let element = (!element.is_empty()).then_some(element);
+    let (kind, type_name, call) = (Kind::Value, "", place.point.call);
+    let ctx = HookCtx { path: &path, kind, call, element, type_name, step, passed };
+    let Some(new) = edit(&ctx, &part)? else { return Ok(None) };
+    let new = same_shape(path, "what the edit gives", SAME_SHAPE, new, &part)?;
+    Ok(Some(new).filter(|new| !is_equal(new, &part).unwrap_or(false)))
+}
 
-    /// A given part, as a patch would take it.
-    fn fitting(&self, place: &Place, part: Tensor) -> Result<Tensor> {
-        let there = place.part_of(self.base_of(place)?)?;
-        // A part may be broadcast, as a patch with an index may.
-        let part = match place.index.is_some() && part.dims() != there.dims() {
-            true => part.broadcast_as(there.shape()).unwrap_or(part),
-            false => part,
-        };
-        same_shape(place.path(), "the patch", part, &there)
-    }
+/// A given part, as a patch would take it.
+fn fitting(place: &Place, part: Tensor) -> Result<Tensor> {
+    let there = place.there()?;
+    // A part may be broadcast, as a patch with an index may.
+    let part = match place.index.is_some() && part.dims() != there.dims() {
+        true => part.broadcast_as(there.shape()).unwrap_or(part),
+        false => part,
+    };
+    same_shape(place.path(), "the patch", SAME_SHAPE, part, &there)
+}
 
-    fn is_base(&self, cell: &Cell, parts: &[Tensor]) -> bool {
-        cell.places.iter().zip(parts).all(|(place, part)| {
-            let there = self.base_of(place).and_then(|base| place.part_of(base));
-            there.is_ok_and(|there| is_equal(part, &there).unwrap_or(false))
-        })
-    }
+fn is_base(cell: &Cell, parts: &[Tensor]) -> bool {
+    cell.places
+        .iter()
+        .zip(parts)
+        .all(|(place, part)| place.there().is_ok_and(|there| is_equal(part, &there).unwrap_or(false)))
+}
 
-    pub(super) fn base_of(&self, place: &Place) -> Result<&Tensor> {
-        let calls = self.base.calls(&place.every_call);
-        let missing = || Error::msg(format!("`{}` was not reached again by a second run", place.point));
-        calls.get(place.call).copied().ok_or_else(missing)
+/// What another run has at a point: a single value serves every call, several serve one each.
+fn donor_of(point: &Point, donors: &ActivationCache) -> Result<Tensor> {
+    let calls = donors.calls(&point.every_call);
+    match calls.as_slice() {
+        [] | [_] => Ok(donors.try_get(&point.every_call)?.clone()),
+        many => many.get(point.call).map(|donor| Tensor::clone(donor)).ok_or_else(|| {
+            let (point, clean, corrupted) = (point.every_call.clone(), many.len(), point.call + 1);
+            ErrorKind::CallsDiffer { point, clean, corrupted }.into()
+        }),
     }
 }
 
 /// The points that sets change, each once.
 pub(super) fn points_of(sets: &[Set]) -> Vec<Pattern> {
-    let mut points: BTreeMap<String, Pattern> = BTreeMap::new();
-    for (pattern, _) in sets.iter().flat_map(|(_, entries)| entries) {
-        let point = pattern.without_index().without_call();
-        points.entry(point.to_string()).or_insert(point);
-    }
-    points.into_values().collect()
+    let points = sets.iter().flat_map(|(_, entries)| entries);
+    let mut met = HashSet::new();
+    points
+        .map(|(pattern, _)| pattern.without_index().without_call())
+        .filter(|point| met.insert(point.clone()))
+        .collect()
 }
 
+const SAME_SHAPE: &str = "give a tensor of the shape of what is there";
+const SAME_INPUTS: &str = "take the activations of inputs of the same shape";
+
 /// As what is there in everything but its numbers.
-fn same_shape(point: String, what: &str, new: Tensor, there: &Tensor) -> Result<Tensor> {
+fn same_shape(point: String, what: &str, remedy: &str, new: Tensor, there: &Tensor) -> Result<Tensor> {
     if new.dims() != there.dims() {
         return Err(ErrorKind::Shape {
             point,
             what: what.to_string(),
             expected: there.dims().to_vec(),
             found: new.dims().to_vec(),
-            remedy: "give a tensor of the shape of what is there".to_string(),
+            remedy: remedy.to_string(),
         }
         .into());
     }

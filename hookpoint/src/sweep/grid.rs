@@ -7,34 +7,52 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::result::Axis;
+use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{Index, Pattern};
-use crate::recording::{Reached, Recording};
+use crate::recording::Recording;
 
-/// A part of a value, at one call of its point.
-#[derive(Clone)]
-pub(super) struct Place {
-    /// The point without index: `blocks.3:resid_pre`, or `block#2` where it is reached several times.
-    pub point: String,
-    /// The same without the number of the call.
+/// A point at one of its calls.
+pub(super) struct Point {
+    /// `blocks.3:resid_pre`, or `block#2` where it is reached several times.
+    pub name: String,
+    /// The same as a plan is asked for it.
+    pub pattern: Pattern,
+    /// The name without the number of the call.
     pub every_call: String,
     /// Which call of the point.
     pub call: usize,
+    /// When it is reached.
+    pub time: u32,
+    /// What is there when nothing is changed.
+    pub there: Tensor,
+}
+
+/// A part of what is at a point.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub point: Arc<Point>,
     /// The part that is changed; none where all of it is.
     pub index: Option<Index>,
-    /// When the point is reached.
-    pub time: u32,
 }
 
 impl Place {
     /// The point with its index.
     pub fn name(&self) -> String {
-        self.indexed(&self.point)
+        self.indexed(&self.point.name)
     }
 
     /// The name that a hook is told, which has the number of the call besides.
     pub fn path(&self) -> String {
-        self.indexed(&self.every_call)
+        self.indexed(&self.point.every_call)
+    }
+
+    /// As a plan is asked for it.
+    pub fn pattern(&self) -> Pattern {
+        match &self.index {
+            Some(index) => self.point.pattern.with_index(index.clone()),
+            None => self.point.pattern.clone(),
+        }
     }
 
     fn indexed(&self, point: &str) -> String {
@@ -47,9 +65,44 @@ impl Place {
     /// The part that is meant of what is at the point.
     pub fn part_of(&self, value: &Tensor) -> Result<Tensor> {
         match &self.index {
-            Some(index) => index.read(&self.point, value),
+            Some(index) => index.read(&self.point.name, value),
             None => Ok(value.clone()),
         }
+    }
+
+    /// What is there when nothing is changed.
+    pub fn there(&self) -> Result<Tensor> {
+        self.part_of(&self.point.there)
+    }
+}
+
+/// What runs with nothing changed have shown: when points are reached, and what is there.
+pub(super) struct Ground {
+    pub recording: Recording,
+    pub base: ActivationCache,
+}
+
+impl Ground {
+    /// The calls of points that a pattern takes.
+    fn points(&self, pattern: &Pattern) -> Result<Vec<Arc<Point>>> {
+        let mut points = Vec::new();
+        for reached in self.recording.reached(pattern) {
+            let of_any_call: Pattern = reached.name.parse()?;
+            let values = self.base.calls(&reached.name);
+            let several = reached.visits.len() > 1;
+            for (call, (time, _)) in reached.visits.iter().enumerate() {
+                if pattern.call().is_some_and(|wanted| wanted != call) {
+                    continue;
+                }
+                let name = if several { format!("{}#{call}", reached.name) } else { reached.name.clone() };
+                let missing = || Error::msg(format!("`{name}` was not reached again by a second run"));
+                let there = values.get(call).copied().ok_or_else(missing)?.clone();
+                let pattern = if several { of_any_call.with_call(call) } else { of_any_call.clone() };
+                let (every_call, time) = (reached.name.clone(), *time);
+                points.push(Arc::new(Point { name, pattern, every_call, call, time, there }));
+            }
+        }
+        Ok(points)
     }
 }
 
@@ -65,7 +118,7 @@ pub(super) struct Cell {
 
 impl Cell {
     pub fn new(name: String, element: Vec<usize>, places: Vec<Arc<Place>>) -> Self {
-        let time = places.iter().map(|place| place.time).min().unwrap_or(u32::MAX);
+        let time = places.iter().map(|place| place.point.time).min().unwrap_or(u32::MAX);
         Self { name, element, places, time }
     }
 }
@@ -81,27 +134,25 @@ pub(super) struct Grid {
 
 impl Grid {
     /// The cells of these patterns, as a run has reached them.
-    pub fn of(patterns: &[Pattern], recording: &Recording, names: &[String]) -> Result<Self> {
+    pub fn of(patterns: &[Pattern], ground: &Ground, names: &[String]) -> Result<Self> {
         let (mut cells, mut labels) = (Vec::new(), Vec::new());
         let mut sizes: Option<(String, Vec<usize>)> = None;
         for pattern in patterns {
             let before = labels.len();
-            for point in recording.reached(pattern) {
-                for (place, dims) in visited(&point, pattern) {
-                    let (size, elements) = elements(pattern, &point.name, dims)?;
-                    match &sizes {
-                        Some((_, others)) if *others == size => {}
-                        Some((other, others)) => {
-                            return Err(different_axes((other, others), (&place.point, &size)));
-                        }
-                        None => sizes = Some((place.point.clone(), size)),
+            for point in ground.points(pattern)? {
+                let (size, elements) = elements(pattern, &point)?;
+                match &sizes {
+                    Some((_, others)) if *others == size => {}
+                    Some((other, others)) => {
+                        return Err(different_axes((other, others), (&point.name, &size)));
                     }
-                    labels.push(place.point.clone());
-                    cells.extend(elements.into_iter().map(|(index, element)| {
-                        let place = Place { index, ..place.clone() };
-                        Cell::new(place.name(), element, vec![Arc::new(place)])
-                    }));
+                    None => sizes = Some((point.name.clone(), size)),
                 }
+                labels.push(point.name.clone());
+                cells.extend(elements.into_iter().map(|(index, element)| {
+                    let place = Place { point: point.clone(), index };
+                    Cell::new(place.name(), element, vec![Arc::new(place)])
+                }));
             }
             if labels.len() == before {
                 return Err(unreached(pattern));
@@ -123,21 +174,19 @@ impl Grid {
     }
 
     /// One cell for each set, and what is put into its places.
-    pub fn of_sets(
-        sets: Vec<Set>,
-        recording: &Recording,
-        names: &[String],
-    ) -> Result<(Self, Vec<Vec<Tensor>>)> {
+    pub fn of_sets(sets: Vec<Set>, ground: &Ground, names: &[String]) -> Result<(Self, Vec<Vec<Tensor>>)> {
         // Sets that freeze most of a model name the same points again and again.
-        let mut known: HashMap<String, Vec<Arc<Place>>> = HashMap::new();
+        let mut known: HashMap<Pattern, Vec<Arc<Place>>> = HashMap::new();
         let (mut cells, mut parts) = (Vec::with_capacity(sets.len()), Vec::with_capacity(sets.len()));
         for (name, entries) in sets {
             let (mut places, mut tensors) = (Vec::new(), Vec::new());
             for (pattern, tensor) in entries {
-                let text = pattern.to_string();
-                let found = match known.get(&text) {
+                let found = match known.get(&pattern) {
                     Some(found) => found,
-                    None => known.entry(text).or_insert(places_of(&pattern, recording)?),
+                    None => {
+                        let found = places_of(&pattern, ground)?;
+                        known.entry(pattern).or_insert(found)
+                    }
                 };
                 tensors.extend(std::iter::repeat_n(tensor, found.len()));
                 places.extend(found.iter().cloned());
@@ -151,36 +200,17 @@ impl Grid {
 }
 
 /// The places that a pattern names: one for every call.
-fn places_of(pattern: &Pattern, recording: &Recording) -> Result<Vec<Arc<Place>>> {
+fn places_of(pattern: &Pattern, ground: &Ground) -> Result<Vec<Arc<Place>>> {
     let mut places = Vec::new();
-    for point in recording.reached(pattern) {
-        for (place, dims) in visited(&point, pattern) {
-            let (_, elements) = elements(pattern, &point.name, dims)?;
-            let at = |(index, _)| Arc::new(Place { index, ..place.clone() });
-            places.extend(elements.into_iter().map(at));
-        }
+    for point in ground.points(pattern)? {
+        let (_, elements) = elements(pattern, &point)?;
+        let at = |(index, _)| Arc::new(Place { point: point.clone(), index });
+        places.extend(elements.into_iter().map(at));
     }
     if places.is_empty() {
         return Err(unreached(pattern));
     }
     Ok(places)
-}
-
-/// The calls of a point that a pattern takes, each with the shape of the value.
-fn visited<'p>(
-    point: &'p Reached,
-    pattern: &Pattern,
-) -> impl Iterator<Item = (Place, &'p [usize])> + use<'p> {
-    let (several, wanted) = (point.visits.len() > 1, pattern.call());
-    let visits = point.visits.iter().enumerate();
-    visits.filter(move |(call, _)| wanted.is_none_or(|wanted| wanted == *call)).map(
-        move |(call, (time, dims))| {
-            let named = if several { format!("{}#{call}", point.name) } else { point.name.clone() };
-            let place =
-                Place { point: named, every_call: point.name.clone(), call, index: None, time: *time };
-            (place, dims.as_slice())
-        },
-    )
 }
 
 fn named(mut axes: Vec<Axis>, names: &[String]) -> Result<Vec<Axis>> {
@@ -198,10 +228,10 @@ fn named(mut axes: Vec<Axis>, names: &[String]) -> Result<Vec<Axis>> {
 type Element = (Option<Index>, Vec<usize>);
 
 /// How many places every `*` stands for, and all combinations of them.
-fn elements(pattern: &Pattern, point: &str, dims: &[usize]) -> Result<(Vec<usize>, Vec<Element>)> {
+fn elements(pattern: &Pattern, point: &Point) -> Result<(Vec<usize>, Vec<Element>)> {
     let Some(index) = pattern.index() else { return Ok((Vec::new(), vec![(None, Vec::new())])) };
     let elements: Vec<Element> = index
-        .elements(point, dims)?
+        .elements(&point.every_call, point.there.dims())?
         .into_iter()
         .map(|element| {
             let places = index.element_numbers(&element);

@@ -47,12 +47,12 @@
 //! * a changed cell is put beside an unchanged row, in both orders, before the first cell is made, and an unchanged row
 //!   between others with much larger and with smaller numbers;
 //! * the first and the last cell, of the sweep and of runs with more cells than any before, the cell with the largest
-//!   effect and one beside it, and cells without a number are made again by themselves, through the whole model.
+//!   effect, and cells without a number are made again by themselves, through the whole model.
 //!
 //! All of them have to be the same as by themselves. If not, the sweep is an error
 //! ([`CellDiffers`](crate::ErrorKind::CellDiffers)) that names the cell, what it gave in both ways, and what to do:
 //! [`Sweep::one_by_one`] gives every cell a run of its own, [`Sweep::without_replay`] takes every run through the whole
-//! model. That takes about eight runs of one to three rows, whatever the number of cells; [`Work::checks`] has what it
+//! model. That takes about nine runs of one to three rows, whatever the number of cells; [`Work::checks`] has what it
 //! took. [`Sweep::verify`] asks for more, or for less. Cells that nobody makes again may still be wrong where rows meet
 //! only now and then: [`Verify::All`] makes every cell again.
 //!
@@ -66,7 +66,6 @@ mod batch;
 mod check;
 mod edit;
 mod engine;
-mod exclusive;
 mod grid;
 mod held;
 mod noise;
@@ -85,7 +84,7 @@ pub use result::{Axis, Checks, SweepCell, SweepResult, Work};
 pub use sets::Sets;
 pub use verify::Verify;
 
-use crate::access::Access;
+use crate::access::{Access, Lent};
 use crate::error::{Error, Result};
 use crate::hooked::Hooked;
 use crate::pattern::Pattern;
@@ -93,7 +92,7 @@ use crate::plan::BoxedError;
 use crate::run::{select_nodes, HookCtx};
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
-use held::Shared;
+use held::{Restore, Subject};
 
 /// How far a sweep is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +110,8 @@ type Watch<'a> = Box<dyn FnMut(&Progress) -> ControlFlow<()> + 'a>;
 
 /// A sweep over points of a model. [The module's documentation](self) has an example.
 ///
-/// `H` is how it holds the model, shared or [exclusively](Sweep::over_mut); `C` is what its cells are made of,
-/// patterns or [sets](Sweep::sets).
+/// `H` is how it [holds](Access) the model, by `&` or by `&mut`; `C` is what its cells are made of, patterns or
+/// [sets](Sweep::sets).
 #[must_use = "a sweep does nothing until it is run, with `patch` or `edit`"]
 pub struct Sweep<'a, M, H = &'a Hooked<M>, C = Points> {
     model: H,
@@ -121,8 +120,6 @@ pub struct Sweep<'a, M, H = &'a Hooked<M>, C = Points> {
     /// Puts the model back to where every run begins.
     restore: Option<Restore<'a, M>>,
 }
-
-type Restore<'a, M> = Box<dyn Fn(&mut M) + 'a>;
 
 /// Cells that are the elements of points.
 #[derive(Clone, Debug)]
@@ -149,12 +146,57 @@ impl Settings<'_> {
     }
 }
 
-impl<'a, M: AutoHook> Sweep<'a, M> {
+impl<M> Sweep<'_, M> {
     /// What a sweep may use at once, unless it is told otherwise: 1 GiB.
     pub const BUDGET: usize = 1 << 30;
+}
 
+impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// A sweep over the points that the patterns select, and the elements of every `*` in their indices.
-    pub fn over(model: &'a Hooked<M>, patterns: impl IntoPatterns) -> Result<Self> {
+    ///
+    /// A model whose forward takes `&mut self` is given as `&mut`; the closures are given a `&mut` of it, too. Then
+    /// every run has to begin with the same state: either the closure sees to that, as with
+    /// `m.clear_kv_cache()`, or [`restoring`](Self::restoring) does. What a run leaves behind and the next one
+    /// finds is an error. Calls of methods with `&mut self` are made in every run; the layers that they call
+    /// need not be.
+    ///
+    /// ```
+    /// use candle_core::{Device, Module, Result, Tensor};
+    /// use candle_nn::Linear;
+    /// use hookpoint::{ablate, prelude::*, Sweep};
+    ///
+    /// #[derive(Clone, AutoHook)]
+    /// struct Adds { linear: Linear, seen: Option<Tensor> }
+    ///
+    /// #[auto_hook]
+    /// impl Adds {
+    ///     /// Adds what it gave before.
+    ///     fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+    ///         let hidden = self.linear.forward(x)?;
+    ///         let sum = match &self.seen { Some(seen) => (&hidden + seen)?, None => hidden };
+    ///         self.seen = Some(sum.clone());
+    ///         Ok(sum)
+    ///     }
+    /// }
+    ///
+    /// let linear = Linear::new(Tensor::new(&[[1f32, 0.], [0., 2.]], &Device::Cpu)?, None);
+    /// let mut model = Hooked::new(Adds { linear, seen: None });
+    /// let x = Tensor::new(&[[1f32, 3.]], &Device::Cpu)?;
+    /// let sum = |out: &Tensor| out.sum_all()?.to_scalar::<f32>().map(f64::from);
+    ///
+    /// // Every run adds to what the one before has left, so no two cells could be compared.
+    /// let sweep = Sweep::over(&mut model, ":hidden[:, *]")?;
+    /// let error = sweep.edit(ablate::zero(), &x, |m, x| m.forward(x), sum).unwrap_err();
+    /// assert!(error.to_string().contains(".restoring()"));
+    ///
+    /// model.plan_mut().run(|m| { m.seen = None; Ok::<_, hookpoint::Error>(()) })?;
+    /// let sweep = Sweep::over(&mut model, ":hidden[:, *]")?.restoring();
+    /// let found = sweep.edit(ablate::zero(), &x, |m, x| m.forward(x), sum)?;
+    /// assert_eq!((found.get(":hidden[:, 0]")?, found.get(":hidden[:, 1]")?), (6., 1.));
+    /// assert!(model.seen.is_none());
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn over(model: H, patterns: impl IntoPatterns) -> Result<Self> {
         let cells = Points::of(&model, patterns)?;
         Ok(Self { model, cells, settings: Settings::new(), restore: None })
     }
@@ -167,7 +209,7 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
         self,
         clean: &X,
         corrupted: &X,
-        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, M, H>, &X) -> std::result::Result<Tensor, E>,
         metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
     ) -> Result<SweepResult>
     where
@@ -175,8 +217,7 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
         E: Into<BoxedError>,
         D: Into<BoxedError>,
     {
-        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
-        let mut held = Shared { model: self.model, run: &run };
+        let mut held = Subject::new(self.model, run, self.restore);
         edit::patch(&mut held, &self.cells, self.settings, (clean, corrupted), &ours(metric))
     }
 
@@ -186,7 +227,7 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
         self,
         edit: impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>>,
         input: &X,
-        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, M, H>, &X) -> std::result::Result<Tensor, E>,
         metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
     ) -> Result<SweepResult>
     where
@@ -194,8 +235,7 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
         E: Into<BoxedError>,
         D: Into<BoxedError>,
     {
-        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
-        let mut held = Shared { model: self.model, run: &run };
+        let mut held = Subject::new(self.model, run, self.restore);
         edit::edit(&mut held, &self.cells, self.settings, &edit, input, &ours(metric))
     }
 }
@@ -323,6 +363,16 @@ impl<'a, M: AutoHook, H: Access<M>, C> Sweep<'a, M, H, C> {
     /// cells that are done.
     pub fn progress(mut self, watch: impl FnMut(&Progress) -> ControlFlow<()> + 'a) -> Self {
         self.settings.watch = Some(Box::new(watch));
+        self
+    }
+}
+
+impl<'a, M: AutoHook + Clone + 'a, C> Sweep<'a, M, &mut Hooked<M>, C> {
+    /// Puts the model back before every run, and in the end, to what it is now: a clone, whose tensors are shared.
+    /// What clones share, such as a counter in an `Arc`, stays as it is.
+    pub fn restoring(mut self) -> Self {
+        let begin: M = (**self.model).clone();
+        self.restore = Some(Box::new(move |model| *model = begin.clone()));
         self
     }
 }

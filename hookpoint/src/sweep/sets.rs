@@ -8,11 +8,11 @@ use super::batch::Batch;
 use super::edit::{check_finite, only, result};
 use super::engine::{points_of, Engine, Goal};
 use super::grid::{Grid, Set};
-use super::held::Shared;
+use super::held::Subject;
 use super::{measurable, ours, Settings, Sweep, SweepResult};
+use crate::access::{Access, Lent};
 use crate::cache::{ActivationCache, Activations};
 use crate::error::{Error, Result};
-use crate::hooked::Hooked;
 use crate::pattern::Pattern;
 use crate::plan::BoxedError;
 use crate::run::select_nodes;
@@ -23,7 +23,7 @@ use crate::tree::AutoHook;
 #[derive(Clone)]
 pub struct Sets(Vec<Set>);
 
-impl<'a, M: AutoHook> Sweep<'a, M> {
+impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// A sweep whose cells are sets of patches: each has a name, and a cache, or any other map of names to
     /// tensors, with all that is put in there at once.
     ///
@@ -48,9 +48,9 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
     pub fn sets<N: Into<String>, A: Activations>(
-        model: &'a Hooked<M>,
+        model: H,
         sets: impl IntoIterator<Item = (N, A)>,
-    ) -> Result<Sweep<'a, M, &'a Hooked<M>, Sets>> {
+    ) -> Result<Sweep<'a, M, H, Sets>> {
         let (tree, mut known) = (model.tree(), HashSet::new());
         let mut cells: Vec<Set> = Vec::new();
         for (name, activations) in sets {
@@ -72,12 +72,12 @@ impl<'a, M: AutoHook> Sweep<'a, M> {
     }
 }
 
-impl<M: AutoHook> Sweep<'_, M, &Hooked<M>, Sets> {
+impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
     /// Runs every set, and measures what becomes of it as [`patch`](Sweep::patch) does.
     pub fn measure<X, E, D>(
         self,
         input: &X,
-        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, M, H>, &X) -> std::result::Result<Tensor, E>,
         metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
     ) -> Result<SweepResult>
     where
@@ -85,14 +85,13 @@ impl<M: AutoHook> Sweep<'_, M, &Hooked<M>, Sets> {
         E: Into<BoxedError>,
         D: Into<BoxedError>,
     {
-        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
         let (metric, names) = (ours(metric), self.settings.names.clone());
         let (read, points) = (only(&metric), points_of(&self.cells.0));
-        let goal = Goal { points: self.settings.measure_at.iter().cloned().collect(), read: &read };
-        let mut held = Shared { model: self.model, run: &run };
+        let goal = Goal::new(self.settings.measure_at.iter().cloned().collect(), &read);
+        let mut held = Subject::new(self.model, run, self.restore);
         let mut engine = Engine::start(&mut held, self.settings, &points, input, goal)?;
         check_finite("with nothing changed", engine.baseline)?;
-        let (grid, parts) = Grid::of_sets(self.cells.0, engine.recording(), &names)?;
+        let (grid, parts) = Grid::of_sets(self.cells.0, &engine.ground, &names)?;
         let made = engine.put(&grid, parts)?;
         Ok(result(grid, engine.baseline, None, made))
     }
@@ -103,7 +102,7 @@ impl<M: AutoHook> Sweep<'_, M, &Hooked<M>, Sets> {
         self,
         points: impl IntoPatterns,
         input: &X,
-        run: impl Fn(&M, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, M, H>, &X) -> std::result::Result<Tensor, E>,
     ) -> Result<Vec<ActivationCache>>
     where
         X: Batch,
@@ -114,7 +113,6 @@ impl<M: AutoHook> Sweep<'_, M, &Hooked<M>, Sets> {
             return Err(Error::msg("no points are to be collected\n  give at least one"));
         }
         wanted.iter().try_for_each(|point| measurable(&self.model, point))?;
-        let run = |m: &M, x: &X| run(m, x).map_err(|error| Error::from_boxed(error.into()));
         let names: Vec<String> = wanted.iter().map(Pattern::to_string).collect();
         let read = |values: Vec<Tensor>| -> Result<ActivationCache> {
             let mut cache = ActivationCache::new();
@@ -124,10 +122,10 @@ impl<M: AutoHook> Sweep<'_, M, &Hooked<M>, Sets> {
             }
             Ok(cache)
         };
-        let (goal, points) = (Goal { points: wanted, read: &read }, points_of(&self.cells.0));
-        let (mut held, axes) = (Shared { model: self.model, run: &run }, self.settings.names.clone());
+        let (goal, points) = (Goal::new(wanted, &read), points_of(&self.cells.0));
+        let (mut held, axes) = (Subject::new(self.model, run, self.restore), self.settings.names.clone());
         let mut engine = Engine::start(&mut held, self.settings, &points, input, goal)?;
-        let (grid, parts) = Grid::of_sets(self.cells.0, engine.recording(), &axes)?;
+        let (grid, parts) = Grid::of_sets(self.cells.0, &engine.ground, &axes)?;
         let made = engine.put(&grid, parts)?;
         let cancelled = || Error::msg("the sweep was cancelled before everything was collected");
         made.values.into_iter().map(|value| value.ok_or_else(cancelled)).collect()

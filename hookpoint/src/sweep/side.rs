@@ -8,7 +8,7 @@ use candle_core::Tensor;
 
 use super::batch::{changed_rows, rows_of, whole_rows, Batch, Change};
 use super::engine::{Engine, How};
-use super::grid::{Cell, Place};
+use super::grid::{Cell, Place, Point};
 use super::held::Ask;
 use super::verify::Outcome;
 use crate::error::Result;
@@ -39,41 +39,40 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         run: Run,
         mut asks: Vec<Ask<'c>>,
     ) -> Result<Taped<Tensor>> {
-        let (count, measured) = (copies.len(), self.measured);
+        let (count, measured) = (copies.len(), self.goal.time);
         // A run that ends early does not get to what comes later.
-        let reached = |(place, _): &(&'c Arc<Place>, &'c Tensor)| place.time <= measured;
+        let reached = |(place, _): &(&'c Arc<Place>, &'c Tensor)| place.point.time <= measured;
         if let [Some((cell, parts))] = copies {
             for (place, part) in cell.places.iter().zip(*parts).filter(reached) {
                 asks.push(match how {
-                    How::Patch => Ask::Patch(place.name(), part.clone()),
-                    How::Hook => Ask::Hook(place.name(), Rc::new(|_, _| Ok(Some(part.clone())))),
+                    How::Patch => Ask::Patch(place.pattern(), part.clone()),
+                    How::Hook => Ask::Hook(place.pattern(), Rc::new(|_, _| Ok(Some(part.clone())))),
                 });
             }
         } else {
-            let mut points: BTreeMap<&str, Vec<(usize, Change<'c>)>> = BTreeMap::new();
+            let mut points: BTreeMap<&str, (&Point, Vec<(usize, Change<'c>)>)> = BTreeMap::new();
             let changed = copies.iter().enumerate().filter_map(|(copy, cell)| Some((copy, (*cell)?)));
             for (copy, (cell, parts)) in changed {
                 for (place, part) in cell.places.iter().zip(parts).filter(reached) {
-                    points.entry(place.point.as_str()).or_default().push((copy, (place, part)));
+                    let (_, changes) = points.entry(&place.point.name).or_insert((&place.point, Vec::new()));
+                    changes.push((copy, (place, part)));
                 }
             }
-            for (point, changes) in points {
-                let Some((_, (place, _))) = changes.first() else { continue };
+            for (point, changes) in points.into_values() {
                 if let Some(whole) = whole_rows(count, &changes)? {
-                    asks.push(Ask::Patch(point.to_string(), whole));
+                    asks.push(Ask::Patch(point.pattern.clone(), whole));
                     continue;
                 }
-                let base = self.base_of(place)?.dims().to_vec();
                 let hook = move |ctx: &HookCtx<'_>, value: &Tensor| {
-                    changed_rows(ctx.path(), value, &base, count, &changes).map(Some)
+                    changed_rows(ctx.path(), value, point.there.dims(), count, &changes).map(Some)
                 };
-                asks.push(Ask::Hook(point.to_string(), Rc::new(hook)));
+                asks.push(Ask::Hook(point.pattern.clone(), Rc::new(hook)));
             }
         }
         asks.extend(caches(&[], &self.goal.points));
         let listens = if self.goal.points.is_empty() { Listens::NOBODY } else { Listens::UNTIL_COLLECTED };
         let notes = (run == Run::Noted).then_some(Keeps::Shapes);
-        let replay = (run == Run::Replayed).then_some((&self.recording, count));
+        let replay = (run == Run::Replayed).then_some((&self.ground.recording, count));
         let repeated = if count == 1 { None } else { Some(self.input.repeat(count)?) };
         self.held.run(asks, Way { listens, notes }, replay, repeated.as_ref().unwrap_or(self.input))
     }

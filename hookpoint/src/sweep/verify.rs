@@ -16,7 +16,7 @@ use crate::error::Result;
 pub enum Verify {
     /// None, and no cell is put beside an unchanged row. Two copies of the input still have to give its output twice.
     Nothing,
-    /// The first and the last of the sweep and of its runs, and those with the largest effect: about eight runs.
+    /// The first and the last of the sweep and of its runs, and the one with the largest effect: about nine runs.
     #[default]
     Telling,
     /// These, and so many others, evenly spread.
@@ -68,7 +68,7 @@ pub(super) struct Verifier {
     pub done: HashSet<usize>,
     most_cells: usize,
     /// The largest effect so far, and who had it.
-    pub largest: Option<(f64, Vec<Kept>)>,
+    pub largest: Option<(f64, Kept)>,
     not_finite: usize,
     /// What cells have given by themselves.
     pub alone: HashMap<usize, Vec<Tensor>>,
@@ -99,10 +99,12 @@ impl Verifier {
         let mut telling: Vec<usize> = (0..batch.len())
             .filter(|copy| batch.get(*copy).is_some_and(|cell| self.wanted.contains(cell)))
             .collect();
-        let ends = [0, batch.len().saturating_sub(1)];
-        if batch.len() > self.most_cells || is_last {
-            self.most_cells = self.most_cells.max(batch.len());
-            telling.extend(ends);
+        let last = batch.len().saturating_sub(1);
+        if batch.len() > self.most_cells {
+            self.most_cells = batch.len();
+            telling.extend([0, last]);
+        } else if is_last {
+            telling.push(last);
         }
         let is_bad = |number: &Option<f64>| number.is_some_and(|number| !number.is_finite());
         for bad in [numbers.iter().position(is_bad), numbers.iter().rposition(is_bad)].into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! Path patching: what one part tells another, and no one else.
 
 use candle_core::Tensor;
-use hookpoint::sweep::{Axis, Sets};
+use hookpoint::sweep::{Axis, Sets, Verify};
 use hookpoint::{ActivationCache, Error, Hooked, Result, Sweep, SweepResult};
 
 use super::{beside, patterns, Cells, LogitMetric, Part};
@@ -66,6 +66,7 @@ pub struct PathPatching<'a, M> {
     keeps_mlps: bool,
     one_by_one: bool,
     budget: Option<usize>,
+    verify: Verify,
 }
 
 impl<'a, M: Transformer> PathPatching<'a, M> {
@@ -100,7 +101,8 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
         if receivers.is_empty() {
             return Err(Error::msg("a path has to lead somewhere\n  give at least one receiver"));
         }
-        Ok(Self { model, senders, cells, receivers, keeps_mlps: false, one_by_one: false, budget: None })
+        let (keeps_mlps, one_by_one, budget, verify) = (false, false, None, Verify::default());
+        Ok(Self { model, senders, cells, receivers, keeps_mlps, one_by_one, budget, verify })
     }
 
     /// Keeps the mlps, too, so that only the direct path is left: through the residual stream.
@@ -112,6 +114,12 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
     /// A run for every cell; see [`Sweep::one_by_one`].
     pub fn one_by_one(mut self) -> Self {
         self.one_by_one = true;
+        self
+    }
+
+    /// Which cells are made again by themselves, in both runs; see [`Sweep::verify`].
+    pub fn verify(mut self, cells: impl Into<Verify>) -> Self {
+        self.verify = cells.into();
         self
     }
 
@@ -176,6 +184,7 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
     }
 
     fn set_up<'s>(&self, sweep: Sweep<'s, M, &'s Hooked<M>, Sets>) -> Sweep<'s, M, &'s Hooked<M>, Sets> {
+        let sweep = sweep.verify(self.verify);
         let sweep = if self.one_by_one { sweep.one_by_one() } else { sweep };
         match self.budget {
             Some(bytes) => sweep.budget(bytes),
