@@ -105,8 +105,8 @@
 //! * A run may be a whole generation. The loop that generates announces its steps with [`with_step`];
 //!   [`Steps`] limits a hook to some of them, with the same effect with and without a KV cache, and
 //!   [`ActivationCache::join`] puts what was cached at each step side by side.
-//! * Where `forward` takes `&mut self`, use [`plan_mut`](Hooked::plan_mut) with
-//!   [`run_mut`](Plan::run_mut).
+//! * Where `forward` takes `&mut self`, use [`plan_mut`](Hooked::plan_mut): the verbs are the same, and the closures
+//!   get `&mut M`.
 //!
 //! # Hooks that stay
 //!

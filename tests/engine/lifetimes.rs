@@ -51,8 +51,8 @@ impl Exclusive {
 fn a_leaf_for_ever_is_not_what_stands_in_its_place_in_an_exclusive_run() -> Test {
     KEPT.set(None);
     let mut model = Hooked::new(Exclusive { leaves: vec![Leaf { text: "for ever" }] });
-    let mut plan = model.plan_mut().hook("leaves.0:in", |_, x| Ok(Some((x + 1.)?)))?;
-    let outcome = plan.run_mut(|m| m.forward(&full(1., &[1])));
+    let plan = model.plan_mut().hook("leaves.0:in", |_, x| Ok(Some((x + 1.)?)))?;
+    let outcome = plan.run(|m| m.forward(&full(1., &[1])));
     // Before: the text of a string that is gone.
     assert_eq!(KEPT.get(), None);
     let error = outcome.unwrap_err();
@@ -207,8 +207,8 @@ fn modules_without_a_lifetime_take_new_inputs_in_an_exclusive_run() -> Test {
     let mut model =
         Hooked::new(Counts { doubles: Doubles, closure: Box::new(|x: &Tensor| x * 3.), calls: 0 });
     for point in ["doubles:in", "closure:in"] {
-        let mut plan = model.plan_mut().hook(point, |_, x| Ok(Some((x * 10.)?)))?;
-        assert_eq!(numbers(&plan.run_mut(|m| m.forward(&full(1., &[1])))?.output), [60.], "{point}");
+        let plan = model.plan_mut().hook(point, |_, x| Ok(Some((x * 10.)?)))?;
+        assert_eq!(numbers(&plan.run(|m| m.forward(&full(1., &[1])))?.output), [60.], "{point}");
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ fn traits_that_are_close_to_those_of_candle_are_looked_into() -> hookpoint::Resu
 
     let mut counts = Hooked::new(Counts::Some { all: vec![Box::new(Count(linear()?))] });
     let mut state = 0;
-    let (_, cache) = counts.run_with_cache_mut("**", |m| m.forward(&x, &mut state))?;
+    let cache = counts.plan_mut().cache("**")?.run(|m| m.forward(&x, &mut state))?.cache;
     assert!(cache.keys().any(|key| key == "all.0.0"), "{:?}", cache.keys().collect::<Vec<_>>());
     assert_eq!(state, 1);
     Ok(())
