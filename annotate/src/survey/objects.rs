@@ -244,41 +244,50 @@ impl<'a> Survey<'a> {
                 "it is implemented {place}. Move that out, or write the annotations by hand"
             ));
         }
-        for (file, _, block) in impls {
-            if block.is_blanket {
+        if impls.iter().any(|(.., block)| block.is_blanket) {
+            return Err(format!(
+                "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type, \
+                 or write `AutoHook` beside the bounds of both"
+            ));
+        }
+        impls.iter().try_for_each(|(file, _, block)| self.needed_by(id, *file, block, needed))
+    }
+
+    /// The same of one block. A type that is an alias stands for what is in it.
+    fn needed_by(
+        &self,
+        id: Id,
+        file: usize,
+        block: &'a TraitImpl,
+        needed: &mut BTreeSet<Id>,
+    ) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<(usize, usize, &'a String)> =
+            block.types.iter().map(|name| (file, block.scope, name)).collect();
+        while let Some((file, scope, name)) = open.pop() {
+            let found = self.types(file, scope, name, block.for_tests);
+            if found.is_empty() && !self.is_hooked_elsewhere(file, name) {
                 return Err(format!(
-                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type, or \
-                     write `AutoHook` beside the bounds of both"
+                    "`{name}`, which implements it, is not in the source that is annotated. Annotate that, too, or put \
+                     a type of your own around it"
                 ));
             }
-            let (mut open, mut seen) = (vec![(*file, block.scope, &block.types)], BTreeSet::new());
-            while let Some((file, scope, types)) = open.pop() {
-                for name_of_type in types {
-                    let found = self.types(file, scope, name_of_type, block.for_tests);
-                    if found.is_empty() && !self.is_hooked_elsewhere(file, name_of_type) {
-                        return Err(format!(
-                            "`{name_of_type}`, which implements it, is not in the source that is annotated. Annotate that, too, \
-                             or put a type of your own around it"
-                        ));
+            for found in found {
+                let fact = self.names.fact(found);
+                match fact.kind {
+                    TypeKind::Struct | TypeKind::Enum => {
+                        needed.insert(found);
                     }
-                    for found in found {
-                        let fact = self.names.fact(found);
-                        match fact.kind {
-                            TypeKind::Struct | TypeKind::Enum => {
-                                needed.insert(found);
-                            }
-                            TypeKind::Alias if seen.insert(found) => {
-                                open.push((found.0, fact.scope, &fact.mentions));
-                            }
-                            TypeKind::Alias => {}
-                            // `dyn Block` in `impl Block for Box<dyn Block>`: the trait itself has it then.
-                            TypeKind::Trait if found == id || self.is_hooked_trait(found) => {}
-                            TypeKind::Trait | TypeKind::Union => {
-                                return Err(format!(
-                                    "it is implemented for a type with `{name_of_type}`, which cannot have the derive"
-                                ))
-                            }
-                        }
+                    TypeKind::Alias if seen.insert(found) => {
+                        open.extend(fact.mentions.iter().map(|name| (found.0, fact.scope, name)));
+                    }
+                    TypeKind::Alias => {}
+                    // `dyn Block` in `impl Block for Box<dyn Block>`: the trait itself has it then.
+                    TypeKind::Trait if found == id || self.is_hooked_trait(found) => {}
+                    TypeKind::Trait | TypeKind::Union => {
+                        return Err(format!(
+                            "it is implemented for a type with `{name}`, which cannot have the derive"
+                        ))
                     }
                 }
             }
