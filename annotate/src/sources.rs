@@ -161,10 +161,9 @@ impl<'w> Sources<'w> {
     ///
     /// If the place is the folder itself, or inside it, or a file where a folder is needed.
     pub fn check_out(&self, out: &Path) -> Result<(), Error> {
-        let is_folder = || out.is_dir() || out.as_os_str().to_string_lossy().ends_with(['/', '\\']);
         match &self.origin {
             Origin::File => Ok(()),
-            Origin::Text(source) if is_folder() => {
+            Origin::Text(source) if is_folder(out) => {
                 Err(Error::NoFileName { out: out.to_path_buf(), path: source.path.clone() })
             }
             Origin::Text(_) => Ok(()),
@@ -281,10 +280,9 @@ impl Annotation<'_> {
         let writes = match &self.sources.origin {
             Origin::Folder(root, walked) => copies(&self.files, root, walked, out),
             Origin::Text(_) | Origin::File => {
-                let is_folder = out.is_dir() || out.as_os_str().to_string_lossy().ends_with(['/', '\\']);
                 let is_file = matches!(self.sources.origin, Origin::File);
                 let writes = self.files.iter().map(|AnnotatedFile { source, annotated }| {
-                    let name = source.path.file_name().filter(|_| is_folder);
+                    let name = source.path.file_name().filter(|_| is_folder(out));
                     let path = name.map_or_else(|| out.to_path_buf(), |name| out.join(name));
                     let from = is_file.then_some(source.path.as_path());
                     (path, Contents::Text { text: &annotated.text, from })
@@ -333,6 +331,11 @@ fn read(path: PathBuf) -> Result<Source, Error> {
         Ok(Err(_)) => Err(Error::NotText { path }),
         Err(source) => Err(Error::Read { path, source }),
     }
+}
+
+/// Whether a path names a folder: one that is there, or, by the slash at its end, one that is to be.
+fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().to_string_lossy().ends_with(['/', '\\'])
 }
 
 /// The path without links, as far as it exists.

@@ -60,7 +60,7 @@ pub(crate) struct TraitImpl {
     pub(crate) types: BTreeSet<String>,
     /// It is for a parameter: `impl<T: Module> Block for T`.
     pub(crate) is_blanket: bool,
-    /// Where `Self: ..` goes, if a parameter of the block is not bounded by the trait itself.
+    /// Where `Self: ..` goes, if a parameter of the block is bounded neither by the trait itself nor by `AutoHook`.
     pub(crate) bound: Option<Bound>,
     pub(crate) for_tests: bool,
 }
@@ -120,8 +120,15 @@ impl TraitImpl {
         let mut types: BTreeSet<String> =
             mentions.names.into_iter().filter(|name| !is_parameter(name)).collect();
         types.extend(nameless(&item.self_ty).map(str::to_string));
-        let needs_bound = || item.generics.type_params().any(|parameter| !is_bounded(item, parameter, &name));
-        let bound = needs_bound().then(|| where_bound(item));
+        let needs_bound = item.generics.type_params().any(|parameter| {
+            let has = |by: &str| {
+                let own = parameter.bounds.iter().any(|bound| is_trait(bound, by));
+                own || is_bounded(item, &parameter.ident, by)
+            };
+            !has(&name) && !has("AutoHook")
+        });
+        let is_there = is_bounded(item, "Self", "AutoHook");
+        let bound = (needs_bound && !is_there).then(|| where_bound(item));
         Some(Self { scope, at, types, is_blanket, bound, for_tests, name })
     }
 }
@@ -146,20 +153,28 @@ fn nameless(ty: &Type) -> Option<&'static str> {
     found.0
 }
 
-/// Whether a parameter has the trait itself as a bound.
-fn is_bounded(item: &ItemImpl, parameter: &syn::TypeParam, name: &str) -> bool {
-    let is_trait = |bound: &TypeParamBound| match bound {
-        TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|last| last.ident == name),
-        _ => false,
-    };
+/// Whether the `where` of a block bounds a name by a trait.
+fn is_bounded<I>(item: &ItemImpl, name: &I, by: &str) -> bool
+where
+    I: ?Sized,
+    proc_macro2::Ident: PartialEq<I>,
+{
     let predicates = item.generics.where_clause.iter().flat_map(|clause| &clause.predicates);
-    let in_where = predicates.filter_map(|predicate| match predicate {
+    let mut predicates = predicates.filter_map(|predicate| match predicate {
         syn::WherePredicate::Type(predicate) => Some(predicate),
         _ => None,
     });
-    let of_parameter = |ty: &Type| matches!(ty, Type::Path(path) if path.path.is_ident(&parameter.ident));
-    let mut in_where = in_where.filter(|predicate| of_parameter(&predicate.bounded_ty));
-    parameter.bounds.iter().any(is_trait) || in_where.any(|predicate| predicate.bounds.iter().any(is_trait))
+    let of_name = |ty: &Type| matches!(ty, Type::Path(path) if path.path.is_ident(name));
+    predicates.any(|predicate| {
+        of_name(&predicate.bounded_ty) && predicate.bounds.iter().any(|bound| is_trait(bound, by))
+    })
+}
+
+fn is_trait(bound: &TypeParamBound, name: &str) -> bool {
+    match bound {
+        TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|last| last.ident == name),
+        _ => false,
+    }
 }
 
 fn where_bound(item: &ItemImpl) -> Bound {

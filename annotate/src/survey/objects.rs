@@ -62,18 +62,39 @@ impl<'a> Survey<'a> {
         holders: &mut HashMap<Group<'a>, Vec<Id>>,
     ) {
         let impls = self.impls_of_traits();
-        let mut decided = BTreeSet::new();
+        let blocks = |id: &Id| impls.get(id).map_or(&[][..], Vec::as_slice);
+        // Somebody has said it of these already; a type may be new.
+        let hooked = |id: &Id| self.has_supertrait(*id, &mut BTreeSet::new(), &mut BTreeSet::new());
+        let mut seen: BTreeSet<Id> = impls.keys().copied().filter(hooked).collect();
+        let mut waiting: Vec<Id> = seen.iter().copied().collect();
+        let mut refused = Vec::new();
         loop {
             self.find_module_traits(&impls, open, holders);
-            let wanted: Vec<(Id, Id)> =
-                self.objects_in_modules().into_iter().filter(|(id, _)| decided.insert(*id)).collect();
-            if wanted.is_empty() {
-                return;
+            let known = waiting.len();
+            waiting.extend(self.objects_in_modules().into_iter().filter(|id| seen.insert(*id)));
+            let (all, is_new) = (waiting.len(), waiting.len() > known);
+            refused.clear();
+            for id in std::mem::take(&mut waiting) {
+                match self.decide(id, blocks(&id)) {
+                    Ok(found) => self.set_modules(found, open, holders),
+                    Err(reason) => {
+                        refused.push((id, reason));
+                        // One of its types may hold an object of a trait that is decided later.
+                        waiting.push(id);
+                    }
+                }
             }
-            for (id, _) in wanted {
-                let found = self.decide(id, impls.get(&id).map_or(&[], Vec::as_slice));
-                self.set_modules(found, open, holders);
+            if waiting.len() == all && !is_new {
+                break;
             }
+        }
+        for (id, reason) in refused {
+            let fact = self.names.fact(id);
+            let note = format!(
+                "`{0}` does not get `AutoHook` as a supertrait, so what is inside a `dyn {0}` has no points: {reason}",
+                fact.name
+            );
+            self.objects.notes.insert((id.0, fact.at), note);
         }
     }
 
@@ -121,9 +142,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The traits of the source that stand after `dyn` in fields of modules, each with a type that holds it. Of
-    /// others there is a note.
-    fn objects_in_modules(&mut self) -> Vec<(Id, Id)> {
+    /// The traits of the source that stand after `dyn` in fields of modules. Of others there is a note.
+    fn objects_in_modules(&mut self) -> Vec<Id> {
         let mut found = Vec::new();
         let mut foreign = Vec::new();
         for holder in self.names.ids() {
@@ -138,7 +158,7 @@ impl<'a> Survey<'a> {
                 if traits.is_empty() && !STD_TRAITS.contains(&original) && !OTHER_TRAITS.contains(&original) {
                     foreign.push((place, name));
                 }
-                found.extend(traits.into_iter().map(|id| (id, holder)));
+                found.extend(traits);
             }
         }
         for (place, name) in foreign {
@@ -170,46 +190,43 @@ impl<'a> Survey<'a> {
         found
     }
 
-    /// Gives a trait the supertrait, or notes why it cannot have it. Gives back the modules that this makes.
-    fn decide(&mut self, id: Id, impls: &[(usize, usize, &'a TraitImpl)]) -> Vec<Id> {
-        let (fact, file) = (self.names.fact(id), id.0);
-        let mut methods = BTreeSet::new();
-        if self.has_supertrait(id, &mut methods, &mut BTreeSet::new()) {
-            return Vec::new();
-        }
-        let name = &fact.name;
-        let mut needed = BTreeSet::new();
-        match self.needed_types(id, &methods, impls, &mut needed) {
-            Err(reason) => {
-                let note = format!(
-                    "`{name}` does not get `AutoHook` as a supertrait, so what is inside a `dyn {name}` has no points: \
-                     {reason}"
-                );
-                self.objects.notes.insert((file, fact.at), note);
-                Vec::new()
+    /// Gives a trait the supertrait, if it does not have it, and the types that implement it the derive. Gives back
+    /// the modules that this makes, or the reason why it cannot be.
+    fn decide(&mut self, id: Id, impls: &[(usize, usize, &'a TraitImpl)]) -> Result<Vec<Id>, String> {
+        let fact = self.names.fact(id);
+        let (mut methods, mut needed) = (BTreeSet::new(), BTreeSet::new());
+        let is_there = self.has_supertrait(id, &mut methods, &mut BTreeSet::new());
+        if is_there {
+            // Whoever wrote it there knows of the types that are not in this source.
+            for (file, _, block) in impls {
+                let _ = self.needed_by(id, *file, block, &mut needed);
             }
-            Ok(()) => {
-                let note = format!(
-                    "`{name}` has `AutoHook` as a supertrait now, so that what is inside a `dyn {name}` has points; \
-                     types in other source that implement it need `#[derive(AutoHook)]`, too"
-                );
-                self.objects.notes.insert((file, fact.at), note);
-                self.objects.hooked.insert(id);
-                let bounded = impls.iter().filter(|(.., block)| block.bound.is_some());
-                self.objects.bounded.extend(bounded.map(|(file, i, _)| (*file, *i)));
-                self.objects.needed.extend(&needed);
-                let on_layers = impls.iter().filter(|(file, _, block)| {
-                    let is_layer = |name: &'a String| {
-                        let is_own = self.names.resolve(*file, block.scope, name).is_some();
-                        !is_own && self.is_layer(*file, name)
-                    };
-                    block.types.len() == 1 && block.types.iter().all(is_layer)
-                });
-                let on_layers: Vec<_> = on_layers.map(|(file, _, block)| (*file, block.at)).collect();
-                self.objects.on_layers.extend(on_layers);
-                needed.into_iter().chain([id]).filter(|id| !self.names.fact(*id).for_tests).collect()
-            }
+        } else {
+            self.needed_types(id, &methods, impls, &mut needed)?;
+            let note = format!(
+                "`{0}` has `AutoHook` as a supertrait now, so that what is inside a `dyn {0}` has points; types in \
+                 other source that implement it need `#[derive(AutoHook)]`, too",
+                fact.name
+            );
+            self.objects.notes.insert((id.0, fact.at), note);
+            self.objects.hooked.insert(id);
         }
+        let bounded = impls.iter().filter(|(.., block)| block.bound.is_some());
+        self.objects.bounded.extend(bounded.map(|(file, i, _)| (*file, *i)));
+        let on_layers = impls.iter().filter(|(file, _, block)| self.is_for_layer(*file, block));
+        let on_layers: Vec<_> = on_layers.map(|(file, _, block)| (*file, block.at)).collect();
+        self.objects.on_layers.extend(on_layers);
+        self.objects.needed.extend(&needed);
+        Ok(needed.into_iter().chain([id]).filter(|id| !self.names.fact(*id).for_tests).collect())
+    }
+
+    /// A block for a layer of candle, which is hooked like those for types of the source.
+    fn is_for_layer(&self, file: usize, block: &'a TraitImpl) -> bool {
+        let is_layer = |name: &'a String| {
+            let is_own = self.names.resolve(file, block.scope, name).is_some();
+            !is_own && self.is_layer(file, name)
+        };
+        block.types.len() == 1 && block.types.iter().all(is_layer)
     }
 
     /// Whether a trait has the supertrait already, perhaps by way of another; and all methods of it and these others.
@@ -244,41 +261,50 @@ impl<'a> Survey<'a> {
                 "it is implemented {place}. Move that out, or write the annotations by hand"
             ));
         }
-        for (file, _, block) in impls {
-            if block.is_blanket {
+        if impls.iter().any(|(.., block)| block.is_blanket) {
+            return Err(format!(
+                "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type, \
+                 or write `AutoHook` beside the bounds of both"
+            ));
+        }
+        impls.iter().try_for_each(|(file, _, block)| self.needed_by(id, *file, block, needed))
+    }
+
+    /// The same of one block. A type that is an alias stands for what is in it.
+    fn needed_by(
+        &self,
+        id: Id,
+        file: usize,
+        block: &'a TraitImpl,
+        needed: &mut BTreeSet<Id>,
+    ) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        let mut open: Vec<(usize, usize, &'a String)> =
+            block.types.iter().map(|name| (file, block.scope, name)).collect();
+        while let Some((file, scope, name)) = open.pop() {
+            let found = self.types(file, scope, name, block.for_tests);
+            if found.is_empty() && !self.is_hooked_elsewhere(file, name) {
                 return Err(format!(
-                    "it is implemented for all types of a kind (`impl<T: ..> {name} for T`). Implement it for each type, or \
-                     write `AutoHook` beside the bounds of both"
+                    "`{name}`, which implements it, is not in the source that is annotated. Annotate that, too, or put \
+                     a type of your own around it"
                 ));
             }
-            let (mut open, mut seen) = (vec![(*file, block.scope, &block.types)], BTreeSet::new());
-            while let Some((file, scope, types)) = open.pop() {
-                for name_of_type in types {
-                    let found = self.types(file, scope, name_of_type, block.for_tests);
-                    if found.is_empty() && !self.is_hooked_elsewhere(file, name_of_type) {
-                        return Err(format!(
-                            "`{name_of_type}`, which implements it, is not in the source that is annotated. Annotate that, too, \
-                             or put a type of your own around it"
-                        ));
+            for found in found {
+                let fact = self.names.fact(found);
+                match fact.kind {
+                    TypeKind::Struct | TypeKind::Enum => {
+                        needed.insert(found);
                     }
-                    for found in found {
-                        let fact = self.names.fact(found);
-                        match fact.kind {
-                            TypeKind::Struct | TypeKind::Enum => {
-                                needed.insert(found);
-                            }
-                            TypeKind::Alias if seen.insert(found) => {
-                                open.push((found.0, fact.scope, &fact.mentions));
-                            }
-                            TypeKind::Alias => {}
-                            // `dyn Block` in `impl Block for Box<dyn Block>`: the trait itself has it then.
-                            TypeKind::Trait if found == id || self.is_hooked_trait(found) => {}
-                            TypeKind::Trait | TypeKind::Union => {
-                                return Err(format!(
-                                    "it is implemented for a type with `{name_of_type}`, which cannot have the derive"
-                                ))
-                            }
-                        }
+                    TypeKind::Alias if seen.insert(found) => {
+                        open.extend(fact.mentions.iter().map(|name| (found.0, fact.scope, name)));
+                    }
+                    TypeKind::Alias => {}
+                    // `dyn Block` in `impl Block for Box<dyn Block>`: the trait itself has it then.
+                    TypeKind::Trait if found == id || self.is_hooked_trait(found) => {}
+                    TypeKind::Trait | TypeKind::Union => {
+                        return Err(format!(
+                            "it is implemented for a type with `{name}`, which cannot have the derive"
+                        ))
                     }
                 }
             }

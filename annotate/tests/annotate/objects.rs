@@ -124,6 +124,32 @@ fn every_type_that_implements_it_gets_the_derive() {
     assert!(is_hooked(BLOCK, more));
 }
 
+// It was annotated once, and a type came later: that did not compile, and annotating it again changed nothing.
+#[test]
+fn a_type_that_comes_later_gets_the_derive() {
+    let block = "trait Block: AutoHook { fn run(&self, x: &Tensor) -> Tensor; }";
+    let more = "struct New;\nimpl Block for New {}\nstruct Of<T>(T);\nimpl<T> Block for Of<T> where Self: AutoHook {}\n\
+                struct Around<T>(T);\nimpl<T: Module> Block for Around<T> {}\nimpl Block for other::Known {}\n\
+                struct Own<T>(T);\nimpl<T: AutoHook> Block for Own<T> {}\n";
+    for net in [NET, ""] {
+        let text = annotate_source(&format!("{block}\n{LAYER}{net}{more}")).unwrap().text;
+        assert!(text.contains("#[derive(AutoHook)]\nstruct New;"), "{text}");
+        assert!(text.contains("impl<T> Block for Of<T> where Self: AutoHook {}"), "{text}");
+        assert!(text.contains("impl<T: AutoHook> Block for Own<T> {}"), "{text}");
+        assert!(text.contains("impl<T: Module> Block for Around<T> where Self: AutoHook {}"), "{text}");
+    }
+    assert!(!is_hooked(block, more));
+}
+
+#[test]
+fn a_trait_may_wait_for_another() {
+    let more = "trait Else { fn run(&self, x: &Tensor) -> Tensor; }\nstruct Second(Linear, Box<dyn Else>);\n\
+                impl Block for Box<dyn Else> {}\n";
+    let annotated = annotate_source(&format!("{BLOCK}\n{LAYER}{NET}{more}")).unwrap();
+    assert_eq!(annotated.counts.traits, 2, "{:?}", annotated.notes);
+    assert_eq!(annotated.notes.len(), 2);
+}
+
 // They are left alone otherwise. Here the tests would not compile any more.
 #[test]
 fn types_of_tests_get_it_too_where_a_trait_needs_it() {
