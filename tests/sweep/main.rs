@@ -26,8 +26,20 @@ mod path;
 /// TransformerLens's grids, which `scripts/fixtures/sweeps.py` has put into `tests/fixtures/sweeps`.
 mod parity;
 
-/// Models whose rows influence each other.
+/// A model with something between its layers that may look at several rows.
+mod mixed;
+
+/// Rows that influence each other in such a model.
 mod rows;
+
+/// Whole models whose rows meet: without a batch, in training, in one of several branches.
+mod meeting;
+
+/// Rows that are by themselves, though they may not look so.
+mod apart;
+
+/// What the error says, which sweeps are checked, and numbers that are none.
+mod refusals;
 
 /// Mistakes, and models that cannot be swept over.
 mod mistakes;

@@ -2,7 +2,7 @@
 //!
 //! Rows that influence each other make every cell wrong, and copies of the same need not show it: a mean over two
 //! equal rows is that row. So a changed cell is put beside an unchanged row, in either order, and both are compared
-//! with runs of their own; an unchanged row is put between others with much larger and with smaller numbers; and of
+//! with runs of their own; unchanged rows are put between others with much larger and with smaller numbers; and of
 //! the cells that the sweep has made the telling ones are made again, by themselves and through the whole model:
 //!
 //! * the first and the last of the first run and of every run with more cells than any before it, and the last of all,
@@ -28,12 +28,10 @@ use crate::error::{ErrorKind, Result};
 use crate::memory;
 use crate::run::HookCtx;
 
-/// How much larger or smaller the numbers are of rows that are to disturb the one between them. Those of one run do not
-/// cancel out in a sum.
-const DISTURBING: [([f64; 2], &str); 2] = [
-    ([-8., -4.], "between rows with larger numbers"),
-    ([0.1, 4.], "between a row with smaller numbers and one with larger"),
-];
+/// How much larger or smaller the numbers are of rows that are to disturb the others. Those of one run do not cancel out
+/// in a sum.
+const DISTURBING: [([f64; 2], &str); 2] =
+    [([-8., -4.], "between rows with larger numbers"), ([0.1, 0.2], "between rows with smaller numbers")];
 
 const ROWS: &str =
     "the rows of a batch influence each other, as by a mean, a norm or a scale over all of them, by a \
@@ -84,17 +82,18 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         Ok(())
     }
 
-    /// Puts an unchanged row between others with much larger or smaller numbers at all points that are changed. A scale
-    /// for all or a limit may show there only, and in a part of the model that the
-    /// cell that was put beside an unchanged row has nothing to do with.
+    /// Puts unchanged rows between two with much larger numbers at all points that are changed, as many as the sweep
+    /// lays side by side, and one between two with smaller numbers. A scale for all or a limit may show there only, and in
+    /// a part of the model that the cell that was put beside an unchanged row has nothing to do with; and what depends
+    /// on the number of a row shows in any row.
     pub fn check_disturbed(
         &mut self,
         how: How,
         verifier: &mut Verifier,
-        cells: &[Cell],
-        order: &[usize],
+        (cells, order): (&[Cell], &[usize]),
+        side_by_side: usize,
     ) -> Result<()> {
-        if verifier.is_off() || self.room.cells() < DISTURBING.len() + 1 {
+        if verifier.is_off() || self.room.cells() < 3 {
             return Ok(());
         }
         let begin = Instant::now();
@@ -109,19 +108,32 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
             return Ok(());
         }
         let all = Cell::new(String::new(), Vec::new(), places);
+        let (unchanged, mut count) = (self.unchanged.clone(), side_by_side.max(3));
         for (times, what) in DISTURBING {
             let [one, other] = times.map(|times| -> Result<Vec<Tensor>> {
                 all.places.iter().map(|place| disturbed(&place.point.there, times)).collect()
             });
             let (one, other) = (one?, other?);
-            let copies: [Copy<'_>; 3] = [Some((&all, &one)), None, Some((&all, &other))];
+            let mut copies: Vec<Copy<'_>> = vec![None; count];
+            if let [first, .., last] = copies.as_mut_slice() {
+                (*first, *last) = (Some((&all, one.as_slice())), Some((&all, other.as_slice())));
+            }
             let run = if self.settings.replay { Run::Replayed } else { Run::Whole };
-            verifier.checks.add(copies.len());
+            verifier.checks.add(count);
             // It may be more than the model can take. Then other checks have to do.
             if let Ok(ran) = self.run_copies(how, &copies, run, Vec::new()) {
-                let (together, unchanged) = (self.read(&ran, 1, copies.len())?, self.unchanged.clone());
-                self.compare(how, None, Way::Beside(what), (&together, &unchanged), &mut verifier.checks)?;
+                for copy in 1..count - 1 {
+                    let together = self.read(&ran, copy, count)?;
+                    self.compare(
+                        how,
+                        None,
+                        Way::Beside(what),
+                        (&together, &unchanged),
+                        &mut verifier.checks,
+                    )?;
+                }
             }
+            count = 3;
         }
         verifier.checks.time += begin.elapsed();
         Ok(())

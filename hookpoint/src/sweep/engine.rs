@@ -203,7 +203,8 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
         self.room.expect(&self.ground.recording, if self.settings.replay { &times } else { &[] }, largest);
         let run = if self.settings.replay { Run::Replayed } else { Run::Whole };
         if left.len() > 1 && self.settings.most_cells > 1 {
-            self.check_disturbed(how, &mut verifier, cells, &order)?;
+            let most = self.batches(&left).map(|batch| batch.len()).max().unwrap_or(0);
+            self.check_disturbed(how, &mut verifier, (cells, &order), most)?;
         }
         let mut left = left.as_slice();
         while !left.is_empty() {
@@ -262,6 +263,18 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
             Ok(moves.collect::<Result<Vec<f64>>>()?.into_iter().fold(0., f64::max))
         };
         Ok(Some(if moves(&last)? > moves(&first)? { last } else { first }))
+    }
+
+    /// The runs of these cells, as far as it is known what they will take.
+    fn batches<'l>(
+        &self,
+        mut left: &'l [(u32, usize)],
+    ) -> impl Iterator<Item = &'l [(u32, usize)]> + use<'l, '_, 'e, X, V> {
+        std::iter::from_fn(move || {
+            let (batch, rest) = left.split_at(self.next_batch(left).min(left.len()));
+            left = rest;
+            Some(batch).filter(|batch| !batch.is_empty())
+        })
     }
 
     /// How many of the cells that are left, sorted by time, share the next run. Those that are changed at the

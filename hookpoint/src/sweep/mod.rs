@@ -44,15 +44,15 @@
 //! tensor, a decision on the first row, experts with a limit, a mask by the longest row, and a model over
 //! `[pos, d]` that has no batch at all. Equal rows do not show it. So by default ([`Verify::Telling`])
 //!
-//! * a changed cell is put beside an unchanged row, in both orders, before the first cell is made, and an unchanged row
-//!   between others with much larger and with smaller numbers;
+//! * before the first cell is made, a changed cell is put beside an unchanged row, in both orders, and as many unchanged
+//!   rows as runs have cells between others with much larger numbers, and one between smaller ones;
 //! * the first and the last cell, of the sweep and of runs with more cells than any before, the cell with the largest
 //!   effect, and cells without a number are made again by themselves, through the whole model.
 //!
 //! All of them have to be the same as by themselves. If not, the sweep is an error
 //! ([`CellDiffers`](crate::ErrorKind::CellDiffers)) that names the cell, what it gave in both ways, and what to do:
 //! [`Sweep::one_by_one`] gives every cell a run of its own, [`Sweep::without_replay`] takes every run through the whole
-//! model. That takes about nine runs of one to three rows, whatever the number of cells; [`Work::checks`] has what it
+//! model. That takes about nine runs, whatever the number of cells, all but one of them of one to three rows; [`Work::checks`] has what it
 //! took. [`Sweep::verify`] asks for more, or for less. Cells that nobody makes again may still be wrong where rows meet
 //! only now and then: [`Verify::All`] makes every cell again.
 //!
