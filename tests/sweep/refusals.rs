@@ -91,7 +91,7 @@ fn every_kind_of_sweep_is_checked() -> Test {
     let path = || PathPatching::new(&model, Part::HeadOut, Cells::Each, [Receiver::Mlp(1)]);
     let fine = path()?.run(&clean, &x, &metric)?;
     assert!(fine.work.checks.forwards > 0);
-    let _mixed = model.manager().register_forward_hook("mixed", "blocks.1.ln2", |_, value| {
+    let _mixed = model.manager().register("mixed", "blocks.1.ln2").hook(|_, value| {
         Ok(Some(value.broadcast_sub(&(value.mean_keepdim(0)? * 0.5)?)?))
     })?;
     differs(path()?.run(&clean, &x, &metric).unwrap_err());
@@ -165,7 +165,7 @@ fn a_cell_that_is_nan_by_itself_is_told_from_one_that_was_spoilt() -> Test {
     // With registered hooks the model as it is has a number.
     let _all = model
         .manager()
-        .register_forward_hook("positive", ":hidden", |_, value| Ok(Some((value.abs()? + 0.5)?)))?;
+        .register("positive", ":hidden").hook(|_, value| Ok(Some((value.abs()? + 0.5)?)))?;
     let third = |ctx: &HookCtx<'_>, value: &Tensor| {
         Ok(Some(if ctx.element() == Some(&[2]) { value.affine(0., f64::NAN)? } else { (value * 2.)? }))
     };
