@@ -47,6 +47,12 @@ mod skip;
 /// Steps of a generation, hooks that pass, and values that are made on demand.
 mod steps;
 
+/// State behind cells and locks, whatever their types are called.
+mod cells;
+/// Values whose `clone` runs hooked code.
+mod clones;
+/// Generic types of one name.
+mod generics;
 /// Which module is meant: shared ones, empty ones, repeated ones, enums, containers.
 mod identity;
 /// Types that hold lifetimes, which are not known at run time.
