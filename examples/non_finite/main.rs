@@ -17,8 +17,8 @@ use anyhow::Result;
 use clap::Parser;
 use hookpoint::listen::{Finding, NonFinite};
 use hookpoint_examples::{exit, ModelArgs, Screen, Subject, Task};
-use hookpoint_models::language::LanguageModel;
 use hookpoint_interp::Transformer;
+use hookpoint_models::language::LanguageModel;
 
 /// Breaks a model at one point, and has a listener find where the first number that is not finite comes from.
 #[derive(Parser, Clone, Debug)]
@@ -80,7 +80,8 @@ fn run(args: &Args, screen: &Screen) -> Result<()> {
 
 fn text(args: &Args, Found { model, value, gradient }: &Found, screen: &Screen) -> String {
     let mut text = screen.opening(model) + "\n";
-    let broken = format!("A hook divides {} by {}. The listener does not know that.", args.at, args.divide_by);
+    let broken =
+        format!("A hook divides {} by {}. The listener does not know that.", args.at, args.divide_by);
     text += &screen.heading("Values", &broken);
     let shown = |finding: &Option<Finding>| match finding {
         Some(finding) => format!("  first: {}\n", finding.to_string().replace('\n', "\n  ")),

@@ -17,8 +17,8 @@ use clap::builder::RangedU64ValueParser;
 use clap::Parser;
 use hookpoint::listen::Profile;
 use hookpoint_examples::{exit, ModelArgs, Screen, Subject, Task};
-use hookpoint_models::language::LanguageModel;
 use hookpoint_interp::Transformer;
+use hookpoint_models::language::LanguageModel;
 
 /// Measures where the time of a model's runs goes.
 #[derive(Parser, Clone, Debug)]
@@ -125,6 +125,8 @@ mod tests {
         run(&args(&["--runs", "1", "--trace", path.to_str().unwrap()]), &Screen::plain(100)).unwrap();
         let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
-        assert!(events.iter().any(|event| event["name"] == "blocks.1.mlp" && event["dur"].as_f64() > Some(0.)));
+        assert!(events
+            .iter()
+            .any(|event| event["name"] == "blocks.1.mlp" && event["dur"].as_f64() > Some(0.)));
     }
 }

@@ -64,8 +64,47 @@ pub(crate) fn peak_of<T>(f: impl FnOnce() -> T) -> (T, Option<usize>) {
     };
     let (Some(before), Some(_guard)) = (in_use(), measurer) else { return (f(), None) };
     PEAK.store(before, Relaxed);
-    MEASURING.store(true, Relaxed);
+    let measuring = Measuring::begin();
     let result = f();
-    MEASURING.store(false, Relaxed);
+    drop(measuring);
     (result, Some(PEAK.load(Relaxed).saturating_sub(before)))
+}
+
+/// The peak is kept as long as this is there, and not after a panic.
+struct Measuring;
+
+impl Measuring {
+    fn begin() -> Self {
+        MEASURING.store(true, Relaxed);
+        Self
+    }
+}
+
+impl Drop for Measuring {
+    fn drop(&mut self) {
+        MEASURING.store(false, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_the_measurement() {
+        // From here on somebody counts.
+        taken(0);
+        let panicked = std::panic::catch_unwind(|| peak_of(|| panic!("on purpose")));
+        assert!(panicked.is_err());
+        // Before: every allocation of the rest of the program went on to keep the peak.
+        assert!(!MEASURING.load(Relaxed));
+        let (seven, peak) = peak_of(|| {
+            assert!(MEASURING.load(Relaxed));
+            taken(100);
+            given_back(100);
+            7
+        });
+        assert_eq!((seven, peak.is_some_and(|peak| peak >= 100)), (7, true));
+        assert!(!MEASURING.load(Relaxed));
+    }
 }

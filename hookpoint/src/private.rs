@@ -8,7 +8,7 @@ pub use crate::run::{
     before_call, before_forward, bound, bound_ref, uses, Before, BeforeForward, CallSite, CallToken, Entered,
     Made, OpKind, OpSite, Uses, Written,
 };
-pub use crate::tree::{Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo};
+pub use crate::tree::{Definition, Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo};
 pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, ValueOps};
 
 /// How often a call can be made, found out by method resolution: see `run/anew.rs`.
@@ -27,7 +27,7 @@ pub mod field {
 
     use candle_core::{Module, ModuleT};
 
-    use crate::tree::{AutoHook, ByModule, ByModuleT, Step, Visitor};
+    use crate::tree::{AutoHook, ByModule, ByModuleT, MayChange, Step, Visitor};
 
     /// A field to be visited.
     pub struct Field<'f, T: ?Sized>(pub &'static str, pub &'f T);
@@ -37,7 +37,7 @@ pub mod field {
         /// Visits it.
         fn visit_field(&self, visitor: &mut Visitor<'_>);
     }
-    impl<T: AutoHook + ?Sized> VisitHooked for &&&&Field<'_, T> {
+    impl<T: AutoHook + ?Sized> VisitHooked for &&&&&&Field<'_, T> {
         fn visit_field(&self, visitor: &mut Visitor<'_>) {
             visitor.field(self.0, self.1);
         }
@@ -48,7 +48,7 @@ pub mod field {
         /// Visits it.
         fn visit_field(&self, visitor: &mut Visitor<'_>);
     }
-    impl<T: Module> VisitModule for &&&Field<'_, T> {
+    impl<T: Module> VisitModule for &&&&&Field<'_, T> {
         fn visit_field(&self, visitor: &mut Visitor<'_>) {
             visitor.foreign(self.0, |visitor| visitor.leaf::<T, ByModule>(self.1));
         }
@@ -71,7 +71,7 @@ pub mod field {
 
     macro_rules! containers {
         ($trait:ident $([$($generics:tt)*] $ty:ty: $visit:expr;)*) => { $(
-            impl<T: Module, $($generics)*> $trait for &&Field<'_, $ty> {
+            impl<T: Module, $($generics)*> $trait for &&&&Field<'_, $ty> {
                 fn visit_field(&self, visitor: &mut Visitor<'_>) {
                     let visit: fn(&$ty, &mut Visitor<'_>) = $visit;
                     visitor.foreign(self.0, |visitor| visit(self.1, visitor));
@@ -85,9 +85,9 @@ pub mod field {
         [] Box<T>: |b, v| boxed(b, &**b, v);
         [] Arc<T>: |b, v| boxed(b, &**b, v);
         [] Rc<T>: |b, v| boxed(b, &**b, v);
-        [] RefCell<T>: |c, v| each_some(c.try_borrow().ok().as_deref(), v);
-        [] Mutex<T>: |m, v| each_some(m.try_lock().ok().as_deref(), v);
-        [] RwLock<T>: |m, v| each_some(m.try_read().ok().as_deref(), v);
+        [] RefCell<T>: |c, v| v.cell(|v| each_some(c.try_borrow().ok().as_deref(), v));
+        [] Mutex<T>: |m, v| v.cell(|v| each_some(m.try_lock().ok().as_deref(), v));
+        [] RwLock<T>: |m, v| v.cell(|v| each_some(m.try_read().ok().as_deref(), v));
         [] Vec<T>: |list, v| each_item(list, v);
         [] VecDeque<T>: |list, v| each_item(list, v);
         [const N: usize] [T; N]: |list, v| each_item(list, v);
@@ -104,9 +104,9 @@ pub mod field {
         [] Vec<Arc<T>>: |list, v| nested(list, v, |b, v| boxed(b, &**b, v));
         [] Vec<Option<T>>: |list, v| nested(list, v, |o, v| each_some(o, v));
         [] Vec<Vec<T>>: |list, v| nested(list, v, |inner, v| each_item(inner, v));
-        [] Arc<Mutex<T>>: |m, v| each_some(m.try_lock().ok().as_deref(), v);
-        [] Arc<RwLock<T>>: |m, v| each_some(m.try_read().ok().as_deref(), v);
-        [] Rc<RefCell<T>>: |c, v| each_some(c.try_borrow().ok().as_deref(), v);
+        [] Arc<Mutex<T>>: |m, v| v.cell(|v| each_some(m.try_lock().ok().as_deref(), v));
+        [] Arc<RwLock<T>>: |m, v| v.cell(|v| each_some(m.try_read().ok().as_deref(), v));
+        [] Rc<RefCell<T>>: |c, v| v.cell(|v| each_some(c.try_borrow().ok().as_deref(), v));
     }
 
     fn each_some<'m, T: Module + 'm>(one: impl IntoIterator<Item = &'m T>, visitor: &mut Visitor<'_>) {
@@ -141,20 +141,101 @@ pub mod field {
         /// Visits it.
         fn visit_field(&self, visitor: &mut Visitor<'_>);
     }
-    impl<T: ModuleT> VisitModuleT for &Field<'_, T> {
+    impl<T: ModuleT> VisitModuleT for &&&Field<'_, T> {
         fn visit_field(&self, visitor: &mut Visitor<'_>) {
             visitor.foreign(self.0, |visitor| visitor.leaf::<T, ByModuleT>(self.1));
         }
     }
 
-    /// The field is neither: a size, a config, a span.
-    pub trait PassOver {
+    /// The field is neither, and is known to hold a cell or a lock, or not to: a size, a list of numbers behind a lock.
+    pub trait PassOverKnown {
+        /// Notes its state.
+        fn note_state(&self, visitor: &mut Visitor<'_>);
+
         /// Passes over it.
-        fn visit_field(&self, visitor: &mut Visitor<'_>);
+        fn visit_field(&self, visitor: &mut Visitor<'_>) {
+            self.note_state(visitor);
+        }
     }
-    impl<T: ?Sized> PassOver for Field<'_, T> {
+    impl<T: MayChange + ?Sized> PassOverKnown for &&Field<'_, T> {
+        fn note_state(&self, visitor: &mut Visitor<'_>) {
+            if T::CHANGES {
+                visitor.has_state();
+            }
+        }
+    }
+
+    /// The field is neither, and can be shared between threads: a config, a span. Cells cannot. What is behind a lock of
+    /// such a type is not seen.
+    pub trait PassOverShared {
+        /// There is none that is seen.
+        fn note_state(&self, _: &mut Visitor<'_>) {}
+
+        /// Passes over it.
         fn visit_field(&self, _: &mut Visitor<'_>) {}
     }
+    impl<T: Sync + ?Sized> PassOverShared for &Field<'_, T> {}
+
+    /// The same, behind a pointer that cannot be shared itself.
+    pub trait PassOverCounted {
+        /// There is none that is seen.
+        fn note_state(&self, _: &mut Visitor<'_>) {}
+
+        /// Passes over it.
+        fn visit_field(&self, _: &mut Visitor<'_>) {}
+    }
+    impl<T: Sync + ?Sized> PassOverCounted for &Field<'_, Rc<T>> {}
+
+    /// The field is neither, and may hold a cell: it cannot be shared between threads, or nobody knows.
+    pub trait PassOver {
+        /// Notes its state.
+        fn note_state(&self, visitor: &mut Visitor<'_>);
+
+        /// Passes over it.
+        fn visit_field(&self, visitor: &mut Visitor<'_>) {
+            self.note_state(visitor);
+        }
+    }
+    impl<T: ?Sized> PassOver for Field<'_, T> {
+        fn note_state(&self, visitor: &mut Visitor<'_>) {
+            visitor.has_state();
+        }
+    }
+}
+
+/// What a generic type is defined as, where it derives `AutoHook`. It is asked with any parameters.
+pub mod definition {
+    use std::marker::PhantomData;
+
+    use crate::tree::{Definition, TypeInfo};
+
+    /// A type.
+    pub struct Of<T: ?Sized>(PhantomData<T>);
+
+    impl<T: ?Sized> Of<T> {
+        /// It.
+        pub const NEW: Self = Of(PhantomData);
+    }
+
+    /// It derives `AutoHook`.
+    pub trait Defined {
+        /// Its definition.
+        fn definition(&self) -> Option<&'static TypeInfo>;
+    }
+    impl<T: Definition + ?Sized> Defined for &Of<T> {
+        fn definition(&self) -> Option<&'static TypeInfo> {
+            Some(T::definition())
+        }
+    }
+
+    /// It does not.
+    pub trait Undefined {
+        /// None.
+        fn definition(&self) -> Option<&'static TypeInfo> {
+            None
+        }
+    }
+    impl<T: ?Sized> Undefined for Of<T> {}
 }
 
 /// How `derive(HookValue)` visits a field.

@@ -15,6 +15,7 @@ pub use dynamic::DynamicOps;
 pub use probe::{Probe, ValueOps};
 
 use crate::error::Result;
+use crate::raw::paused;
 
 /// What is done with each tensor inside a value. The first argument says where it is: empty for the
 /// value itself, else a field's name, a position or a key, joined by dots.
@@ -203,14 +204,14 @@ pub struct AnyValue {
 }
 
 impl AnyValue {
-    /// Copies `value`.
+    /// Copies `value`. A `clone` is the user's own code, and what it does is no part of a run.
     pub fn of<V: Clone + Send + Sync + 'static>(value: &V) -> Self {
         Self {
-            value: Arc::new(value.clone()),
+            value: Arc::new(paused(|| value.clone())),
             type_name: std::any::type_name::<V>(),
             put: |value, place| match (value.downcast_ref::<V>(), place.downcast_mut::<V>()) {
                 (Some(value), Some(place)) => {
-                    place.clone_from(value);
+                    paused(|| place.clone_from(value));
                     true
                 }
                 _ => false,

@@ -51,6 +51,12 @@ mod without_forward;
 /// Calls are made as the source writes them, with another input and in gradient runs, too.
 mod written;
 
+/// State behind cells and locks, whatever their types are called.
+mod cells;
+/// Values whose `clone` runs hooked code.
+mod clones;
+/// Generic types of one name.
+mod generics;
 /// Which module is meant: shared ones, empty ones, repeated ones, enums, containers.
 mod identity;
 /// Types that hold lifetimes, which are not known at run time.

@@ -2,9 +2,9 @@ use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
 use hookpoint::{ErrorKind, Sweep};
-use hookpoint_models::gpt2;
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
+use hookpoint_models::gpt2;
 
 use crate::mixed::{mixed, run, sweep, Mix};
 use crate::models::{total, wave, Test};
@@ -91,9 +91,10 @@ fn every_kind_of_sweep_is_checked() -> Test {
     let path = || PathPatching::new(&model, Part::HeadOut, Cells::Each, [Receiver::Mlp(1)]);
     let fine = path()?.run(&clean, &x, &metric)?;
     assert!(fine.work.checks.forwards > 0);
-    let _mixed = model.manager().register("mixed", "blocks.1.ln2").hook(|_, value| {
-        Ok(Some(value.broadcast_sub(&(value.mean_keepdim(0)? * 0.5)?)?))
-    })?;
+    let _mixed = model
+        .manager()
+        .register("mixed", "blocks.1.ln2")
+        .hook(|_, value| Ok(Some(value.broadcast_sub(&(value.mean_keepdim(0)? * 0.5)?)?)))?;
     differs(path()?.run(&clean, &x, &metric).unwrap_err());
     differs(metric.patch(sweeps::over(&model, Part::MlpOut, Cells::Each)?, &clean, &x).unwrap_err());
     assert!(path()?.one_by_one().run(&clean, &x, &metric)?.is_complete());
@@ -163,9 +164,8 @@ fn a_cell_that_is_nan_by_itself_is_told_from_one_that_was_spoilt() -> Test {
     let base = model.plan().hook("first", positive)?.run(|m| m.forward(&x))?.output;
     assert!(base.sum_all()?.to_scalar::<f32>()?.is_finite());
     // With registered hooks the model as it is has a number.
-    let _all = model
-        .manager()
-        .register("positive", ":hidden").hook(|_, value| Ok(Some((value.abs()? + 0.5)?)))?;
+    let _all =
+        model.manager().register("positive", ":hidden").hook(|_, value| Ok(Some((value.abs()? + 0.5)?)))?;
     let third = |ctx: &HookCtx<'_>, value: &Tensor| {
         Ok(Some(if ctx.element() == Some(&[2]) { value.affine(0., f64::NAN)? } else { (value * 2.)? }))
     };

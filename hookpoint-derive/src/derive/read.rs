@@ -32,13 +32,25 @@ pub struct Variant {
     pub fields: Vec<Field>,
 }
 
-/// A field that is visited.
+/// What the walk over a model does with a field.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Walk {
+    /// Visits it, and asks its type for state: something that changes behind a shared reference.
+    Asked,
+    /// Visits it as a cell or a lock, which its type names.
+    Cell,
+    /// Visits it, and takes no state from it: it is declared not to matter.
+    Pure,
+    /// Only asks its type for state.
+    Skipped,
+}
+
+/// A field that is visited, or at least asked.
 pub struct Field {
     pub member: Member,
     /// What its path calls it; none where that is its position.
     pub label: Option<String>,
-    /// Can it be changed behind a shared reference, as far as its type says?
-    pub is_cell: bool,
+    pub walk: Walk,
     pub ty: Type,
 }
 
@@ -56,11 +68,11 @@ impl Model {
         let words = Words::read(&input.attrs, On::Type, problems);
         let mut has_state = false;
         let shape = match &input.data {
-            Data::Struct(data) => Shape::Struct(fields(&data.fields, &mut has_state, problems)),
+            Data::Struct(data) => Shape::Struct(fields(&data.fields, derive, &mut has_state, problems)),
             Data::Enum(data) => {
                 let variant = |variant: &syn::Variant| {
                     let words = Words::read(&variant.attrs, On::Variant, problems);
-                    let mut read = fields(&variant.fields, &mut has_state, problems);
+                    let mut read = fields(&variant.fields, derive, &mut has_state, problems);
                     if words.skip {
                         read.clear();
                     }
@@ -87,15 +99,26 @@ impl Model {
     }
 }
 
-fn fields(fields: &Fields, has_state: &mut bool, problems: &mut Problems) -> Vec<Field> {
+fn fields(fields: &Fields, derive: &str, has_state: &mut bool, problems: &mut Problems) -> Vec<Field> {
     let mut read = Vec::new();
     let mut labels: HashSet<String> = HashSet::new();
     for (index, field) in fields.iter().enumerate() {
         let words = Words::read(&field.attrs, On::Field, problems);
-        let is_cell = !words.pure && holds_cell(&field.ty);
+        let walk = match (words.pure, holds_cell(&field.ty)) {
+            (true, _) => Walk::Pure,
+            (false, true) => Walk::Cell,
+            (false, false) => Walk::Asked,
+        };
+        let member = match &field.ident {
+            Some(ident) => Member::Named(ident.clone()),
+            None => Member::Unnamed(syn::Index { index: index as u32, span: Span::call_site() }),
+        };
         if words.skip {
             // State that is no point is state nevertheless.
-            *has_state |= is_cell;
+            *has_state |= walk == Walk::Cell;
+            if walk == Walk::Asked && derive == "AutoHook" {
+                read.push(Field { member, label: None, walk: Walk::Skipped, ty: field.ty.clone() });
+            }
             continue;
         }
         let own = field.ident.as_ref().map(unraw);
@@ -113,16 +136,13 @@ fn fields(fields: &Fields, has_state: &mut bool, problems: &mut Problems) -> Vec
                 "another field has this name already; give one of them another with `#[hook(name = \"..\")]`",
             ));
         }
-        let member = match &field.ident {
-            Some(ident) => Member::Named(ident.clone()),
-            None => Member::Unnamed(syn::Index { index: index as u32, span: Span::call_site() }),
-        };
-        read.push(Field { member, label, is_cell, ty: field.ty.clone() });
+        read.push(Field { member, label, walk, ty: field.ty.clone() });
     }
     read
 }
 
-/// Is there something in the type that can be changed behind a shared reference, as far as its name says?
+/// Does the type name something that can be changed behind a shared reference? Where it does not, under an alias, the
+/// compiler is asked; where it does, that is enough, whatever else the type holds.
 fn holds_cell(ty: &Type) -> bool {
     struct Cells(bool);
     impl<'ast> Visit<'ast> for Cells {

@@ -7,7 +7,9 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::visit::Visit;
 use syn::{GenericParam, Generics, Member, TypeParamBound, WherePredicate};
 
-use super::read::{unraw, Field, Model, Shape};
+use crate::instrument::mentions;
+
+use super::read::{unraw, Field, Model, Shape, Walk};
 
 /// ```text
 /// struct Mlp { up: Linear }
@@ -15,7 +17,7 @@ use super::read::{unraw, Field, Model, Shape};
 /// impl AutoHook for Mlp {
 ///     fn visit(&self, visitor: &mut Visitor<'_>) {
 ///         visitor.module(self, |visitor| {
-///             (&&&&&Field("up", &self.up)).visit_field(visitor);
+///             (&&&&&&&Field("up", &self.up)).visit_field(visitor);
 ///         });
 ///     }
 /// }
@@ -26,10 +28,14 @@ pub fn auto_hook(model: &Model) -> TokenStream {
     let body = on_fields(model, &|field, value| {
         // A list's position is a step of another kind than a name, but reads the same.
         let label = field.label.clone().unwrap_or_else(|| field.position().unwrap_or(0).to_string());
-        let visit = quote!((&&&&&Field(#label, #value)).visit_field(#visitor););
-        match field.is_cell {
-            true => quote!(#visitor.cell(|#visitor| { #visit });),
-            false => visit,
+        let visit = quote!((&&&&&&&Field(#label, #value)).visit_field(#visitor););
+        match field.walk {
+            Walk::Asked => visit,
+            Walk::Cell => quote!(#visitor.cell(|#visitor| { #visit });),
+            Walk::Pure => quote!(#visitor.pure(|#visitor| { #visit });),
+            // Of a parameter without bounds nothing can be asked.
+            Walk::Skipped if mentions_parameter(model, field) => quote!(let _ = #value;),
+            Walk::Skipped => quote!((&&&Field(#label, #value)).note_state(#visitor);),
         }
     });
     let generics = bounded(model, &quote!(#krate::AutoHook));
@@ -37,27 +43,50 @@ pub fn auto_hook(model: &Model) -> TokenStream {
     let state = model.has_state.then(|| quote!(#visitor.has_state();));
     let text = unraw(name);
     let line = quote_spanned!(name.span()=> ::core::line!());
+    let info = quote! {
+        #krate::__private::TypeInfo {
+            name: #text,
+            module: ::core::module_path!(),
+            file: ::core::file!(),
+            line: #line,
+        }
+    };
+    // What its `impl` blocks are for: there is no one type that they could name.
+    let is_generic =
+        model.generics.type_params().next().is_some() || model.generics.const_params().next().is_some();
+    let definition = is_generic.then(|| {
+        let mut own = model.generics.clone();
+        own.params.iter_mut().for_each(without_default);
+        let (own, _, bounds) = own.split_for_impl();
+        quote! {
+            static __DEFINITION: #krate::__private::TypeInfo = #info;
+            impl #own #krate::__private::Definition for #name #type_generics #bounds {
+                fn definition() -> &'static #krate::__private::TypeInfo {
+                    &__DEFINITION
+                }
+            }
+        }
+    });
+    let inside = quote!(|#visitor| { let _ = &#visitor; #state #body });
+    let enter = match is_generic {
+        true => quote!(#visitor.defined(self, &__DEFINITION, #inside);),
+        false => quote!(#visitor.module(self, #inside);),
+    };
     quote! {
         const _: () = {
+            #definition
             #[automatically_derived]
             impl #impl_generics #krate::AutoHook for #name #type_generics #where_clause {
                 fn visit(&self, #visitor: &mut #krate::Visitor<'_>) {
                     #[allow(unused_imports)]
                     use #krate::__private::field::{
-                        Field, PassOver as _, VisitHooked as _, VisitModule as _, VisitModuleT as _,
-                        VisitModules as _,
+                        Field, PassOver as _, PassOverCounted as _, PassOverKnown as _, PassOverShared as _,
+                        VisitHooked as _, VisitModule as _, VisitModuleT as _, VisitModules as _,
                     };
-                    #visitor.module(self, |#visitor| { let _ = &#visitor; #state #body });
+                    #enter
                 }
             }
-            #krate::__private::inventory::submit! {
-                #krate::__private::TypeInfo {
-                    name: #text,
-                    module: ::core::module_path!(),
-                    file: ::core::file!(),
-                    line: #line,
-                }
-            }
+            #krate::__private::inventory::submit! { #info }
         };
     }
 }
@@ -164,17 +193,21 @@ fn bounded(model: &Model, bound: &TokenStream) -> Generics {
     let functions: HashSet<Ident> = function_parameters(&generics);
     for parameter in &mut generics.params {
         let GenericParam::Type(parameter) = parameter else { continue };
-        parameter.default = None;
         if held.contains(&parameter.ident) && !functions.contains(&parameter.ident) {
             parameter.bounds.push(syn::parse_quote!(#bound));
         }
     }
-    for parameter in &mut generics.params {
-        if let GenericParam::Const(parameter) = parameter {
-            parameter.default = None;
-        }
-    }
+    generics.params.iter_mut().for_each(without_default);
     generics
+}
+
+/// An `impl` has no defaults.
+fn without_default(parameter: &mut GenericParam) {
+    match parameter {
+        GenericParam::Type(parameter) => parameter.default = None,
+        GenericParam::Const(parameter) => parameter.default = None,
+        GenericParam::Lifetime(_) => {}
+    }
 }
 
 /// The parameters that are bounded by `Fn`, `FnMut` or `FnOnce`.
@@ -200,6 +233,10 @@ fn function_parameters(generics: &Generics) -> HashSet<Ident> {
     functions
 }
 
+fn mentions_parameter(model: &Model, field: &Field) -> bool {
+    model.generics.type_params().any(|parameter| mentions(&field.ty, &parameter.ident.to_string()))
+}
+
 fn held_parameters(model: &Model) -> HashSet<Ident> {
     struct Held<'p> {
         parameters: HashSet<&'p Ident>,
@@ -220,7 +257,7 @@ fn held_parameters(model: &Model) -> HashSet<Ident> {
     }
     let parameters = model.generics.type_params().map(|parameter| &parameter.ident).collect();
     let mut visitor = Held { parameters, held: HashSet::new() };
-    for field in model.fields() {
+    for field in model.fields().into_iter().filter(|field| field.walk != Walk::Skipped) {
         visitor.visit_type(&field.ty);
     }
     visitor.held

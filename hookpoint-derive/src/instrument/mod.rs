@@ -22,6 +22,8 @@ mod sketches;
 mod walk;
 mod write;
 
+pub use place::mentions;
+
 use proc_macro2::{Ident, TokenStream};
 use quote::{quote, ToTokens};
 use syn::{Attribute, ImplItem, Item, ItemFn, ItemImpl, ItemMod, Type};
@@ -182,10 +184,19 @@ fn registration(item: &ItemImpl, methods: &[Instrumented], krate: &TokenStream) 
             let ty = place::without_lifetimes(self_ty);
             quote!(Exact(|| #krate::__private::typeid::of::<#ty>()))
         }
-        _ => {
-            let name = last_name(self_ty)?;
-            quote!(Named(#name))
-        }
+        _ => match place::with_any_parameters(self_ty, &item.generics) {
+            // `impl<T> Block<T>`: a block of whatever can be named, and asked what it is.
+            Some(ty) => quote!(Defined(|| {
+                #[allow(unused_imports)]
+                use #krate::__private::definition::{Defined as _, Of, Undefined as _};
+                (&&Of::<#ty>::NEW).definition()
+            })),
+            // `impl<T: Layer> Block<T>`: a block of something that nobody can name here.
+            None => {
+                let path = written_path(self_ty)?;
+                quote!(Named { path: #path, module: ::core::module_path!() })
+            }
+        },
     };
     let cfgs = item.attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
     let text = self_ty.to_token_stream().to_string();
@@ -204,12 +215,16 @@ fn registration(item: &ItemImpl, methods: &[Instrumented], krate: &TokenStream) 
     })
 }
 
-fn last_name(ty: &Type) -> Option<String> {
+/// The path of a type without its parameters.
+fn written_path(ty: &Type) -> Option<String> {
     match ty {
-        Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
-        Type::Reference(reference) => last_name(&reference.elem),
-        Type::Paren(inner) => last_name(&inner.elem),
-        Type::Group(inner) => last_name(&inner.elem),
+        Type::Path(path) => {
+            let names = path.path.segments.iter().map(|segment| segment.ident.to_string());
+            Some(names.collect::<Vec<_>>().join("::"))
+        }
+        Type::Reference(reference) => written_path(&reference.elem),
+        Type::Paren(inner) => written_path(&inner.elem),
+        Type::Group(inner) => written_path(&inner.elem),
         _ => None,
     }
 }

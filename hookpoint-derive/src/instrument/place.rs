@@ -2,7 +2,7 @@
 
 use proc_macro2::Span;
 use syn::visit::Visit;
-use syn::visit_mut::VisitMut;
+use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, Lifetime, Type, UnOp};
 
 /// May this expression be evaluated twice, and in another order, without anybody noticing? Places
@@ -124,6 +124,74 @@ pub fn without_lifetimes(ty: &Type) -> Type {
     let mut ty = ty.clone();
     Static.visit_type_mut(&mut ty);
     ty
+}
+
+/// The type with something in the place of each parameter, where nothing is asked of the parameters: `Block<()>` of
+/// `impl<T> Block<T>`.
+pub fn with_any_parameters(ty: &Type, generics: &syn::Generics) -> Option<Type> {
+    use syn::{parse_quote, GenericArgument, GenericParam, TypeParamBound};
+
+    struct Any<'g> {
+        types: Vec<&'g syn::Ident>,
+        constants: Vec<(&'g syn::Ident, Expr)>,
+    }
+    impl VisitMut for Any<'_> {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            let Type::Path(path) = &*ty else { return visit_mut::visit_type_mut(self, ty) };
+            match path.path.get_ident() {
+                Some(ident) if self.types.contains(&ident) => *ty = parse_quote!(()),
+                _ => visit_mut::visit_type_mut(self, ty),
+            }
+        }
+        fn visit_generic_argument_mut(&mut self, argument: &mut GenericArgument) {
+            // A constant by its name reads as a type.
+            let name = match &*argument {
+                GenericArgument::Type(Type::Path(path)) => path.path.get_ident(),
+                GenericArgument::Const(Expr::Path(path)) => path.path.get_ident(),
+                _ => None,
+            };
+            let value = self.constants.iter().find(|(constant, _)| Some(*constant) == name);
+            match value.map(|(_, value)| value.clone()) {
+                Some(value) => *argument = GenericArgument::Const(value),
+                None => visit_mut::visit_generic_argument_mut(self, argument),
+            }
+        }
+    }
+
+    if generics.where_clause.as_ref().is_some_and(|clause| !clause.predicates.is_empty()) {
+        return None;
+    }
+    let mut any = Any { types: Vec::new(), constants: Vec::new() };
+    for parameter in &generics.params {
+        match parameter {
+            GenericParam::Type(parameter) => {
+                let asks_nothing = |bound: &TypeParamBound| match bound {
+                    TypeParamBound::Trait(bound) => {
+                        matches!(bound.modifier, syn::TraitBoundModifier::Maybe(_))
+                    }
+                    TypeParamBound::Lifetime(_) => true,
+                    _ => false,
+                };
+                if !parameter.bounds.iter().all(asks_nothing) {
+                    return None;
+                }
+                any.types.push(&parameter.ident);
+            }
+            GenericParam::Const(parameter) => {
+                let Type::Path(path) = &parameter.ty else { return None };
+                let value = match path.path.get_ident()?.to_string().as_str() {
+                    "bool" => parse_quote!(false),
+                    "char" => parse_quote!('0'),
+                    _ => parse_quote!(0),
+                };
+                any.constants.push((&parameter.ident, value));
+            }
+            GenericParam::Lifetime(_) => {}
+        }
+    }
+    let mut ty = without_lifetimes(ty);
+    any.visit_type_mut(&mut ty);
+    Some(ty)
 }
 
 /// Is this name mentioned anywhere in the type?

@@ -165,7 +165,9 @@ impl<T> Attention<T> {
 const _: () = {
     ::hookpoint::__private::inventory::submit! {
         ::hookpoint::__private::ImplInfo { owner :
-        ::hookpoint::__private::Owner::Named("Attention"), type_name : "Attention < T >",
+        ::hookpoint::__private::Owner::Defined(|| { #[allow(unused_imports)] use
+        ::hookpoint::__private::definition:: { Defined as _, Of, Undefined as _ }; (&&
+        Of:: < Attention < () > > ::NEW).definition() }), type_name : "Attention < T >",
         methods : & [::hookpoint::__private::MethodInfo { name : "mask", args : & ["n"],
         values : & [], file : ::core::file!(), line : ::core::line!(), effects :
         ::hookpoint::__private::Effects::None { doubts : & [] }, writes : false, calls :

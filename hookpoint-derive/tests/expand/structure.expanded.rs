@@ -4,7 +4,8 @@ const _: () = {
         fn visit(&self, __visitor: &mut ::hookpoint::Visitor<'_>) {
             #[allow(unused_imports)]
             use ::hookpoint::__private::field::{
-                Field, PassOver as _, VisitHooked as _, VisitModule as _,
+                Field, PassOver as _, PassOverCounted as _, PassOverKnown as _,
+                PassOverShared as _, VisitHooked as _, VisitModule as _,
                 VisitModuleT as _, VisitModules as _,
             };
             __visitor
@@ -12,8 +13,9 @@ const _: () = {
                     self,
                     |__visitor| {
                         let _ = &__visitor;
-                        (&&&&&Field("up", &self.up)).visit_field(__visitor);
-                        (&&&&&Field("out", &self.down)).visit_field(__visitor);
+                        (&&&&&&&Field("up", &self.up)).visit_field(__visitor);
+                        (&&&&&&&Field("out", &self.down)).visit_field(__visitor);
+                        (&&&Field("0", &self.config)).note_state(__visitor);
                     },
                 );
         }
@@ -24,6 +26,18 @@ const _: () = {
     }
 };
 const _: () = {
+    static __DEFINITION: ::hookpoint::__private::TypeInfo = ::hookpoint::__private::TypeInfo {
+        name: "Wrapper",
+        module: ::core::module_path!(),
+        file: ::core::file!(),
+        line: ::core::line!(),
+    };
+    impl<'a, M: Module, F: Fn(usize), const N: usize> ::hookpoint::__private::Definition
+    for Wrapper<'a, M, F, N> {
+        fn definition() -> &'static ::hookpoint::__private::TypeInfo {
+            &__DEFINITION
+        }
+    }
     #[automatically_derived]
     impl<
         'a,
@@ -34,17 +48,19 @@ const _: () = {
         fn visit(&self, __visitor: &mut ::hookpoint::Visitor<'_>) {
             #[allow(unused_imports)]
             use ::hookpoint::__private::field::{
-                Field, PassOver as _, VisitHooked as _, VisitModule as _,
+                Field, PassOver as _, PassOverCounted as _, PassOverKnown as _,
+                PassOverShared as _, VisitHooked as _, VisitModule as _,
                 VisitModuleT as _, VisitModules as _,
             };
             __visitor
-                .module(
+                .defined(
                     self,
+                    &__DEFINITION,
                     |__visitor| {
                         let _ = &__visitor;
-                        (&&&&&Field("0", &self.0)).visit_field(__visitor);
-                        (&&&&&Field("1", &self.1)).visit_field(__visitor);
-                        (&&&&&Field("2", &self.2)).visit_field(__visitor);
+                        (&&&&&&&Field("0", &self.0)).visit_field(__visitor);
+                        (&&&&&&&Field("1", &self.1)).visit_field(__visitor);
+                        (&&&&&&&Field("2", &self.2)).visit_field(__visitor);
                     },
                 );
         }
@@ -60,7 +76,8 @@ const _: () = {
         fn visit(&self, __visitor: &mut ::hookpoint::Visitor<'_>) {
             #[allow(unused_imports)]
             use ::hookpoint::__private::field::{
-                Field, PassOver as _, VisitHooked as _, VisitModule as _,
+                Field, PassOver as _, PassOverCounted as _, PassOverKnown as _,
+                PassOverShared as _, VisitHooked as _, VisitModule as _,
                 VisitModuleT as _, VisitModules as _,
             };
             __visitor
@@ -70,11 +87,11 @@ const _: () = {
                         let _ = &__visitor;
                         match self {
                             Self::One { 0: __field0, .. } => {
-                                (&&&&&Field("0", __field0)).visit_field(__visitor);
+                                (&&&&&&&Field("0", __field0)).visit_field(__visitor);
                             }
                             Self::Two { up: __field0, r#type: __field1, .. } => {
-                                (&&&&&Field("up", __field0)).visit_field(__visitor);
-                                (&&&&&Field("type", __field1)).visit_field(__visitor);
+                                (&&&&&&&Field("up", __field0)).visit_field(__visitor);
+                                (&&&&&&&Field("type", __field1)).visit_field(__visitor);
                             }
                             Self::None { .. } => {}
                         }

@@ -48,7 +48,8 @@ impl RunState<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn note_method(&self, node: Option<NodeId>, method: &MethodInfo) {
-        let has_state = node.and_then(|node| self.tree.node(node)).is_some_and(|node| node.has_state);
+        // Its code may use the state of what is inside without calling that.
+        let has_state = node.is_some_and(|node| self.tree.holds_state(node));
         if has_state || method.effects == Effects::Possible {
             self.effect();
         }

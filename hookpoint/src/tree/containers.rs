@@ -81,48 +81,43 @@ impl<K: Display, T: AutoHook, S> AutoHook for HashMap<K, T, S> {
     }
 }
 
-impl<T: AutoHook + ?Sized> AutoHook for RefCell<T> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        if let Ok(value) = self.try_borrow() {
+/// Cells and locks: what they hold may be another the next time, whatever a field calls their type.
+macro_rules! cells {
+    ($($(?$unsized:ident)? $ty:ident: $visit:expr;)*) => { $(
+        impl<T: AutoHook $(+ ?$unsized)?> AutoHook for $ty<T> {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                let visit: fn(&$ty<T>, &mut Visitor<'_>) = $visit;
+                visitor.cell(|visitor| visit(self, visitor));
+            }
+        }
+    )* };
+}
+cells! {
+    ?Sized RefCell: |cell, visitor| {
+        if let Ok(value) = cell.try_borrow() {
             value.visit(visitor);
         }
-    }
-}
-
-impl<T: AutoHook + ?Sized> AutoHook for Mutex<T> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        match self.try_lock() {
-            Ok(value) => value.visit(visitor),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().visit(visitor),
-            Err(TryLockError::WouldBlock) => {}
-        }
-    }
-}
-
-impl<T: AutoHook + ?Sized> AutoHook for RwLock<T> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        match self.try_read() {
-            Ok(value) => value.visit(visitor),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().visit(visitor),
-            Err(TryLockError::WouldBlock) => {}
-        }
-    }
-}
-
-impl<T: AutoHook> AutoHook for OnceCell<T> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        if let Some(value) = self.get() {
+    };
+    ?Sized Mutex: |lock, visitor| match lock.try_lock() {
+        Ok(value) => value.visit(visitor),
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().visit(visitor),
+        Err(TryLockError::WouldBlock) => {}
+    };
+    ?Sized RwLock: |lock, visitor| match lock.try_read() {
+        Ok(value) => value.visit(visitor),
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().visit(visitor),
+        Err(TryLockError::WouldBlock) => {}
+    };
+    OnceCell: |cell, visitor| {
+        if let Some(value) = cell.get() {
             value.visit(visitor);
         }
-    }
-}
-
-impl<T: AutoHook> AutoHook for OnceLock<T> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        if let Some(value) = self.get() {
+    };
+    OnceLock: |cell, visitor| {
+        if let Some(value) = cell.get() {
             value.visit(visitor);
         }
-    }
+    };
 }
 
 macro_rules! tuples {
@@ -184,5 +179,7 @@ impl<T: ?Sized> AutoHook for PhantomData<T> {
 }
 
 impl<T> AutoHook for Cell<T> {
-    fn visit(&self, _: &mut Visitor<'_>) {}
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.has_state();
+    }
 }

@@ -13,7 +13,7 @@ use candle_core::{Storage, Tensor, TensorId};
 use super::dict::Kind;
 use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
-use super::registry::{self, Effects, MethodInfo};
+use super::registry::{self, Effects, MethodInfo, TypeInfo};
 use super::visit::{AutoHook, Step, Visitor};
 use crate::pattern::point_name;
 use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
@@ -41,6 +41,8 @@ pub(crate) struct Node {
     pub minds_training: bool,
     /// Has the type an annotated `forward*`? Found out when first asked.
     has_forward: OnceLock<bool>,
+    /// What its type is defined as, where that is generic.
+    definition: Option<&'static TypeInfo>,
     /// Where this node's own steps, those below its parent, stand in [`Tree::steps`].
     steps: (u32, u32),
 }
@@ -72,6 +74,8 @@ pub(crate) struct Tree {
     // While walking.
     path: Vec<Step>,
     open: Vec<(NodeId, usize)>,
+    /// The module that takes no state from the field that is visited.
+    pure: Option<NodeId>,
     boxes: Vec<(usize, TypeId)>,
 }
 
@@ -177,11 +181,28 @@ impl Tree {
         self.receivers.insert(of, receiver);
     }
 
+    /// Says what the generic type of the module that was just entered is defined as.
+    pub(super) fn is_defined(&mut self, definition: &'static TypeInfo) {
+        if let Some(node) = self.nodes.last_mut() {
+            node.definition = Some(definition);
+        }
+    }
+
     pub(super) fn has_state(&mut self) {
         let id = self.open.last().map(|(id, _)| *id as usize);
+        if self.pure.is_some_and(|pure| id == Some(pure as usize)) {
+            return;
+        }
         if let Some(node) = id.and_then(|id| self.nodes.get_mut(id)) {
             node.has_state = true;
         }
+    }
+
+    /// Visits a field of the innermost module, which takes no state from it.
+    pub(super) fn pure(&mut self, inside: impl FnOnce(&mut Self)) {
+        let around = std::mem::replace(&mut self.pure, self.open.last().map(|(id, _)| *id));
+        inside(self);
+        self.pure = around;
     }
 
     /// Visits what a cell or a lock holds. Layers in it stay what they are; anything else is state: a tensor,
@@ -276,6 +297,7 @@ impl Tree {
             has_state: false,
             minds_training: false,
             has_forward: OnceLock::new(),
+            definition: None,
             steps,
         };
         self.nodes.push(node);
@@ -476,7 +498,7 @@ impl Tree {
 
     /// The instrumented methods of a node's type.
     pub fn methods(&self, node: &Node) -> &'static [&'static MethodInfo] {
-        registry::methods_of(node.type_id, node.type_name)
+        registry::methods_of(node.type_id, node.type_name, node.definition)
     }
 
     /// Has the type of this node an annotated `forward*`?

@@ -7,12 +7,14 @@ mod index;
 mod layers;
 mod leaves;
 pub(crate) mod registry;
+mod state;
 mod visit;
 
 pub use dict::{HookDict, HookEntry, Kind};
 pub use registry::{
-    hooked_methods, hooked_types, Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo,
+    hooked_methods, hooked_types, Definition, Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo,
 };
+pub use state::MayChange;
 pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 

@@ -77,8 +77,23 @@ impl MethodInfo {
 pub enum Owner {
     /// A type without parameters.
     Exact(fn() -> TypeId),
-    /// A generic type, by the last part of its name.
-    Named(&'static str),
+    /// A generic type, whatever its parameters: what it is defined as, if it derives
+    /// [`AutoHook`](crate::AutoHook). The compiler says so, by whatever name the `impl` calls the type.
+    Defined(fn() -> Option<&'static TypeInfo>),
+    /// A generic type whose parameters have to be something that nobody can name: the type as it is written, without
+    /// its parameters, and the module in which it is written.
+    Named {
+        /// `Block`, `super::Block`.
+        path: &'static str,
+        /// `my_crate::model`.
+        module: &'static str,
+    },
+}
+
+/// A generic type that derives [`AutoHook`](crate::AutoHook), with whatever parameters.
+pub trait Definition {
+    /// Where it is defined. There is one such description of a type, at one address.
+    fn definition() -> &'static TypeInfo;
 }
 
 /// One annotated `impl` block.
@@ -142,7 +157,7 @@ pub fn hooked_types() -> impl Iterator<Item = &'static TypeInfo> {
 type Methods = &'static [&'static MethodInfo];
 
 /// The instrumented methods of a type. Found once per type and kept: types do not come and go.
-pub(crate) fn methods_of(type_id: TypeId, type_name: &str) -> Methods {
+pub(crate) fn methods_of(type_id: TypeId, type_name: &str, definition: Option<&'static TypeInfo>) -> Methods {
     static FOUND: OnceLock<Mutex<HashMap<TypeId, Methods>>> = OnceLock::new();
     let found = FOUND.get_or_init(Mutex::default);
     let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -150,15 +165,72 @@ pub(crate) fn methods_of(type_id: TypeId, type_name: &str) -> Methods {
         let name = last_name(type_name);
         let owned = hooked_methods().filter(|info| match info.owner {
             Owner::Exact(id) => id() == type_id,
-            Owner::Named(wanted) => wanted == name,
+            Owner::Defined(of) => match (definition, of()) {
+                (Some(definition), Some(of)) => std::ptr::eq(definition, of),
+                _ => false,
+            },
+            Owner::Named { path, module } => match definition {
+                Some(definition) => may_mean(path, module, definition),
+                None => last_part(path) == name,
+            },
         });
         let methods: Vec<&'static MethodInfo> = owned.flat_map(|info| info.methods).collect();
         Vec::leak(methods)
     })
 }
 
+/// May the type that is written as `path` in `module` be this one? Where the module itself defines a type of that name, or
+/// the one that the path leads to does, that one is meant. A name that is imported means one of those in the crate.
+fn may_mean(path: &str, module: &str, definition: &TypeInfo) -> bool {
+    let name = last_part(path);
+    let krate = |module: &'_ str| module.split("::").next().unwrap_or_default().to_string();
+    if definition.name != name || krate(definition.module) != krate(module) {
+        return false;
+    }
+    let written_in = module_of(path, module);
+    let is_there = hooked_types().any(|info| info.name == name && info.module == written_in);
+    !is_there || definition.module == written_in
+}
+
+/// The module that a path leads to from within `module`: `a::b` for `super::Block` in `a::b::c`.
+fn module_of(path: &str, module: &str) -> String {
+    let mut steps: Vec<&str> = module.split("::").collect();
+    let mut parts: Vec<&str> = path.split("::").collect();
+    parts.pop();
+    for part in parts {
+        match part {
+            "self" | "" => {}
+            "super" => {
+                steps.pop();
+            }
+            "crate" => steps.truncate(1),
+            part => steps.push(part),
+        }
+    }
+    steps.join("::")
+}
+
 /// `Wrapper` of `some::path::Wrapper<other::Thing>`.
 fn last_name(type_name: &str) -> &str {
-    let plain = type_name.split('<').next().unwrap_or(type_name);
-    plain.rsplit("::").next().unwrap_or(plain)
+    last_part(type_name.split('<').next().unwrap_or(type_name))
+}
+
+fn last_part(path: &str) -> &str {
+    path.rsplit("::").next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::module_of;
+
+    #[test]
+    fn a_path_leads_to_a_module() {
+        let from = |path| module_of(path, "a::b::c");
+        assert_eq!(
+            [from("Block"), from("self::Block"), from("d::Block")],
+            ["a::b::c", "a::b::c", "a::b::c::d"]
+        );
+        assert_eq!([from("super::Block"), from("super::super::d::Block")], ["a::b", "a::d"]);
+        assert_eq!([from("crate::Block"), from("crate::e::Block")], ["a", "a::e"]);
+    }
 }

@@ -7,6 +7,7 @@ use candle_core::{Module, ModuleT, Tensor};
 use super::dict::{HookDict, Kind};
 use super::index::Tree;
 use super::leaves::{ByModule, ByModuleT, NotCallable};
+use super::registry::TypeInfo;
 use crate::raw::Caller;
 
 /// A model, or a part of one, whose modules and parameters can be found.
@@ -86,6 +87,19 @@ impl<'t> Visitor<'t> {
         self.tree.leave(node);
     }
 
+    /// As [`module`](Self::module), for one of a generic type with this definition.
+    pub fn defined<T: ?Sized>(
+        &mut self,
+        module: &T,
+        definition: &'static TypeInfo,
+        inside: impl FnOnce(&mut Visitor<'_>),
+    ) {
+        let node = self.tree.enter::<T, NotCallable>(module, Kind::Module);
+        self.tree.is_defined(definition);
+        inside(self);
+        self.tree.leave(node);
+    }
+
     /// Says that the module now visited has state that may change while it is only borrowed: a cell or a lock.
     pub fn has_state(&mut self) {
         self.tree.has_state();
@@ -95,6 +109,13 @@ impl<'t> Visitor<'t> {
     pub fn cell(&mut self, inside: impl FnOnce(&mut Visitor<'_>)) {
         let depth = self.depth;
         self.tree.cell(|tree| inside(&mut Visitor { tree, depth }));
+    }
+
+    /// Visits a field of the module now visited whose cells and locks are declared not to matter to what the module
+    /// computes.
+    pub fn pure(&mut self, inside: impl FnOnce(&mut Visitor<'_>)) {
+        let depth = self.depth;
+        self.tree.pure(|tree| inside(&mut Visitor { tree, depth }));
     }
 
     /// A module that is called as a whole; `C` says how.
