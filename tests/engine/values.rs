@@ -343,3 +343,40 @@ fn a_binding_that_is_called_out_is_not_the_output() -> Test {
     assert_eq!(bits(&cache[""]), bits(&output));
     Ok(())
 }
+
+/// As in Mamba: the state of every layer is an element of a list that is an argument.
+#[derive(AutoHook)]
+struct Recurrent {
+    weight: Tensor,
+}
+
+struct State {
+    hs: Vec<Tensor>,
+}
+
+#[auto_hook]
+impl Recurrent {
+    fn forward(&self, x: &Tensor, state: &mut State) -> Result<Tensor> {
+        for i in 0..state.hs.len() {
+            state.hs[i] = ((&state.hs[i] * 0.5)? + x.broadcast_mul(&self.weight)?)?;
+        }
+        &state.hs[0] + &state.hs[1]
+    }
+}
+
+#[test]
+fn assigned_elements_are_values_that_can_be_read_and_replaced() -> Test {
+    let model = Hooked::new(Recurrent { weight: full(2., &[1]) });
+    let step = |m: &Recurrent| {
+        let mut state = State { hs: vec![full(4., &[1]), full(8., &[1])] };
+        m.forward(&full(3., &[1]), &mut state)
+    };
+    let (output, cache) = model.run_with_cache(":state.hs", step)?;
+    let seen: Vec<Vec<f32>> = cache.calls(":state.hs").into_iter().map(numbers).collect();
+    assert_eq!((numbers(&output), seen), (vec![18.], vec![vec![8.], vec![10.]]));
+    let run = model.plan().patch(":state.hs#1", &full(1., &[1]))?.run(step)?;
+    assert_eq!(numbers(&run.output), [9.]);
+    let run = model.plan().cache_grad(":state.hs")?.backward(|m| step(m)?.sum_all())?;
+    assert_eq!(run.grads.calls(":state.hs").len(), 2);
+    Ok(())
+}

@@ -24,6 +24,7 @@ const ORDER: &[&str] = &[
     "plan",
     "hooked",
     "manager",
+    "access",
     "tracker",
     "capture",
     "check",
@@ -49,6 +50,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("run", "cache"),
     // A plan holds its model.
     ("plan", "hooked"),
+    // What a plan may hold is known by what holds it.
+    ("plan", "access"),
+    // What a model holds now is found out by walking over it.
+    ("raw", "tree"),
     // Hooks that stay come into plans and runs of their model.
     ("plan", "manager"),
     ("hooked", "manager"),

@@ -6,12 +6,13 @@ use std::collections::HashSet;
 use proc_macro2::{Ident, Span};
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{BinOp, Expr, ExprBinary, ExprCall, ExprMethodCall, Pat};
+use syn::{BinOp, Expr, ExprAssign, ExprBinary, ExprCall, ExprMethodCall, Member, Pat};
 
 use super::known::{called, is_computed, is_tried, is_value, shown, Called, Shown};
 use super::operands::{is_integer, numbered, Operand};
 use super::place::{is_constructor, starts_upper};
 use super::scalars::Names;
+use crate::derive::unraw;
 
 /// What is done in an expression.
 pub struct Site {
@@ -78,6 +79,23 @@ impl Reader {
         }
     }
 
+    /// What a value is called that is assigned: `h`, `state.hs`, `self.cache`. A number has no name.
+    pub fn assigned(&self, assign: &ExprAssign) -> Option<String> {
+        if let Expr::Path(path) = &*assign.left {
+            let ident = path.path.get_ident()?;
+            let plain = !unraw(ident).starts_with('_') && !self.names.scalars.contains(&ident.to_string());
+            return plain.then(|| unraw(ident));
+        }
+        let is_place = matches!(&*assign.left, Expr::Field(_) | Expr::Index(_));
+        let hidden = |name: &String| name.split('.').any(|part| part.starts_with('_'));
+        let name = place_name(&assign.left).filter(|name| is_place && !hidden(name))?;
+        let counts = match &*assign.right {
+            Expr::Binary(binary) => is_integer(&binary.left) || is_integer(&binary.right),
+            right => self.names.is_number(right),
+        };
+        (!counts).then_some(name)
+    }
+
     fn method(&self, call: &ExprMethodCall) -> Site {
         let parts = std::iter::once(&*call.receiver).chain(&call.args);
         Site {
@@ -139,6 +157,27 @@ impl Reader {
             }
             _ => false,
         }
+    }
+}
+
+/// `state.hs` of `(*state).hs[i]`
+fn place_name(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Path(path) => path.path.get_ident().map(unraw),
+        Expr::Field(field) => {
+            let member = match &field.member {
+                Member::Named(name) => unraw(name),
+                Member::Unnamed(index) => index.index.to_string(),
+            };
+            Some(format!("{}.{member}", place_name(&field.base)?))
+        }
+        Expr::Index(index) => place_name(&index.expr),
+        Expr::MethodCall(call) => place_name(&call.receiver),
+        Expr::Try(tried) => place_name(&tried.expr),
+        Expr::Unary(unary) => place_name(&unary.expr),
+        Expr::Paren(inner) => place_name(&inner.expr),
+        Expr::Group(inner) => place_name(&inner.expr),
+        _ => None,
     }
 }
 

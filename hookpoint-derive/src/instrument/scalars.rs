@@ -33,7 +33,12 @@ impl Names {
         invented || (self.bound.contains(name) && !self.scalars.contains(name))
     }
 
-    /// The same, where numbers matter, too.
+    /// Is the expression sure to be a number?
+    pub fn is_number(&self, expr: &Expr) -> bool {
+        Scalars { numbers: self.scalars.clone(), others: HashSet::new() }.is_number(expr)
+    }
+
+    /// What may hold a tensor or a number.
     pub fn with_numbers(&self) -> Self {
         Self { scalars: HashSet::new(), bound: self.bound.clone() }
     }

@@ -103,12 +103,10 @@ impl<'k> Rewriter<'k> {
     }
 
     fn assignment(&mut self, assign: &mut syn::ExprAssign) {
+        let name = self.reader.assigned(assign);
         self.visit_expr_mut(&mut assign.right);
-        let Expr::Path(path) = &*assign.left else { return };
-        let Some(ident) = path.path.get_ident() else { return };
-        let name = unraw(ident);
-        let plain = !name.starts_with('_') && !self.reader.names.scalars.contains(&ident.to_string());
-        if !plain || self.names == Names::Dropped || diverges(&assign.right) {
+        let Some(name) = name else { return };
+        if self.names == Names::Dropped || diverges(&assign.right) {
             return;
         }
         let number = self.value(name);

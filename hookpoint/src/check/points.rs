@@ -108,6 +108,11 @@ pub(super) fn verdict(point: &str, dtype: DType, effects: &[(Change, Effect)]) -
                 dtype.as_str()
             ),
         )),
+        // A field of the module: `path:self.past`.
+        Some((_, Effect::None)) if point.contains(":self.") => Verdict::Note(Finding::at(
+            point,
+            "is kept for another run, which is not looked at here: in this one it does not show",
+        )),
         Some((_, Effect::None)) => Verdict::ShowsNot(
             Finding::at(point, "the output stays the same when 1 is added, and also with larger changes").remedy(
                 "is the value used? With this input? If it is meant to be so, leave the point out: \

@@ -102,6 +102,7 @@ twin::twins! {
         arguments_that_are_changed,
         names_of_constants_are_patterns,
         results_that_are_not_unwrapped_yet,
+        assigned_fields_and_elements,
     }
     temporaries {
         references_to_results,

@@ -54,6 +54,14 @@ impl Writer<'_> {
     /// ```text
     /// h = bound(&METHOD, 0u32, self.mix()?);
     /// ```
+    /// A field, or an element of a list, likewise:
+    /// ```text
+    /// self.hs[1] = self.mix()?;
+    /// ```
+    /// becomes
+    /// ```text
+    /// self.hs[1] = bound(&METHOD, 0u32, self.mix()?);
+    /// ```
     pub fn assignment(&self, assign: &mut ExprAssign, number: u32) {
         let (Writer { krate, method, .. }, right) = (self, &assign.right);
         *assign.right = syn::parse_quote!(#krate::__private::bound(&#method, #number, #right));

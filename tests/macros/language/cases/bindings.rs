@@ -192,3 +192,75 @@ pub mod results_that_are_not_unwrapped_yet {
         own.y.tanh()
     });
 }
+
+/// The state of a recurrent model is what one comes for.
+pub mod assigned_fields_and_elements {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    pub const POINTS: &[&str] = &[
+        ":x",
+        "a x 2",
+        ":state.hs x 2",
+        ":state.pair.1",
+        ":inner.last",
+        ":rows.0",
+        ":rows.0.1",
+        ":rows.1",
+        ":own.last",
+        ":self.kept.last",
+        ":self.many",
+        ":self.many.1",
+        ":sum",
+        "",
+    ];
+
+    #[derive(Default)]
+    pub struct State {
+        hs: Vec<Tensor>,
+        pair: (usize, Option<Tensor>),
+        last: Option<Tensor>,
+        position: usize,
+        _hidden: Option<Tensor>,
+    }
+
+    #[derive(AutoHook)]
+    pub struct Model {
+        a: Linear,
+        kept: RefCell<State>,
+        many: Option<(Tensor, Tensor)>,
+    }
+
+    #[auto_hook]
+    impl Model {
+        pub fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+            let mut state = State { hs: vec![x.zeros_like()?, x.ones_like()?], ..State::default() };
+            for i in 0..state.hs.len() {
+                state.hs[i] = (&state.hs[i] + self.a.forward(x)?)?;
+                state.position += 1;
+            }
+            state.pair.0 = 1;
+            state.pair.1 = Some(x.tanh()?);
+            state.position = state.position + 1;
+            let inner = &mut state;
+            inner._hidden = None;
+            (*inner).last = inner.pair.1.take();
+            let mut rows = vec![x.sin()?, x.cos()?];
+            rows[0] = (&rows[0] + &rows[1])?;
+            let mut own = Box::new(State::default());
+            own.last = Some(rows[0].clone());
+            self.kept.borrow_mut().last = own.last;
+            self.many = Some((rows[0].clone(), rows[1].clone()));
+            let sum = (&state.hs[0] + &state.hs[1])?;
+            match (&state.last, &self.kept.borrow().last, &self.many) {
+                (Some(last), Some(kept), Some((one, _))) => ((sum + last)? + kept)? + one,
+                _ => Ok(sum),
+            }
+        }
+    }
+
+    pub fn model() -> Model {
+        Model { a: square(), kept: RefCell::default(), many: None }
+    }
+}

@@ -170,6 +170,7 @@ pub mod more_arguments_than_one {
         "attn.layer",
         "attn:y.0",
         "attn:y.1",
+        "attn:self.bias",
         "attn",
         ":y",
         "",
