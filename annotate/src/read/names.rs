@@ -9,6 +9,8 @@ use syn::{Generics, Item, Token, Type, TypeParamBound, UseTree};
 /// The names that annotated code uses, in the order in which rustfmt would import them.
 pub(crate) const NAMES: [&str; 3] = ["auto_hook", "AutoHook", "HookValue"];
 
+const AUTO_TRAITS: [&str; 3] = ["Send", "Sync", "Unpin"];
+
 /// A name that an item brings into its scope.
 #[derive(Debug)]
 pub(crate) struct Binding {
@@ -113,7 +115,9 @@ impl<'ast> Visit<'ast> for Mentions {
     fn visit_type_trait_object(&mut self, object: &'ast syn::TypeTraitObject) {
         for bound in &object.bounds {
             if let TypeParamBound::Trait(bound) = bound {
-                self.objects.extend(bound.path.segments.last().map(|last| last.ident.to_string()));
+                let name = bound.path.segments.last().map(|last| last.ident.to_string());
+                // In `dyn Block + Send` these stand beside the trait that the object is of.
+                self.objects.extend(name.filter(|name| !AUTO_TRAITS.contains(&name.as_str())));
             }
         }
         visit::visit_type_trait_object(self, object);

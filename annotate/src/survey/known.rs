@@ -111,7 +111,7 @@ pub(super) const THEIR_CRATES: [&str; 7] =
     ["alloc", "candle", "candle_core", "candle_nn", "core", "nn", "std"];
 
 /// Traits of trait objects that are never modules, besides those of the standard library that are implemented by hand.
-pub(super) const OTHER_TRAITS: [&str; 17] = [
+pub(super) const OTHER_TRAITS: [&str; 14] = [
     "Any",
     "AutoHook",
     "BufRead",
@@ -125,10 +125,7 @@ pub(super) const OTHER_TRAITS: [&str; 17] = [
     "Module",
     "ModuleT",
     "Seek",
-    "Send",
-    "Sync",
     "ToString",
-    "Unpin",
 ];
 
 /// The methods of `AutoHook`: with a method of the same name, a call would be ambiguous.

@@ -80,6 +80,11 @@ fn it_does_not_matter_how_the_field_holds_it() {
         let source = format!("{BLOCK} struct Net {{ head: Linear, field: {field} }}");
         assert_eq!(annotate_source(&source).unwrap().counts.traits, 0, "{field}");
     }
+    // A trait of the same name in another place.
+    let counts = annotate_source("mod other { trait Send {} } struct Net(Linear, Box<dyn Fn() + Send>);")
+        .unwrap()
+        .counts;
+    assert_eq!(counts.traits, 0);
     // A type that is no module has no points.
     assert_eq!(
         annotate_source("trait Block {} struct Registry(Vec<Box<dyn Block>>);").unwrap().counts.traits,
