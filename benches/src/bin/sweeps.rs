@@ -12,9 +12,9 @@ use candle_core::{Device, Tensor};
 use cpu_time::ProcessTime;
 use hookpoint::sweep::{Verify, Work};
 use hookpoint::Hooked;
+use hookpoint_interp::lens::Target;
+use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 use hookpoint_models::gpt2::{Config, Gpt2};
-use hookpoint_models::lens::Target;
-use hookpoint_models::sweeps::{self, Cells, LogitMetric, Part};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
