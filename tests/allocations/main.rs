@@ -1,57 +1,17 @@
 //! An idle hook point allocates nothing: an annotated model allocates exactly what its plain twin does.
 //! And runs with a backward pass leave nothing behind.
 
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    static BYTES: Cell<isize> = const { Cell::new(0) };
-}
-
-/// Counts the allocations of each thread, and the bytes that it has and has not given back.
-struct Counting;
-
-fn count(bytes: isize) {
-    // A thread that is being torn down is not counted.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-    hold(bytes);
-}
-
-fn hold(bytes: isize) {
-    let _ = BYTES.try_with(|held| held.set(held.get() + bytes));
-}
-
-// SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: as the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        hold(-(layout.size() as isize));
-        // SAFETY: as the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as isize - layout.size() as isize);
-        // SAFETY: as the caller's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use hookpoint_counting::{asked, balance, Counting};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
 fn allocations<T>(f: impl FnOnce() -> T) -> (usize, T) {
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = asked();
     let result = f();
-    (ALLOCATIONS.with(Cell::get) - before, result)
+    (asked() - before, result)
 }
 
 /// The same code twice: once with the annotations, once without.
@@ -209,9 +169,9 @@ fn gradient_runs_leave_nothing_behind() {
         assert!(plan.backward(fails).is_err());
     };
     once();
-    let before = BYTES.with(Cell::get);
+    let before = balance();
     for _ in 0..200 {
         once();
     }
-    assert_eq!(BYTES.with(Cell::get), before);
+    assert_eq!(balance(), before);
 }

@@ -1,7 +1,7 @@
 //! Files that are damaged in any way: bytes changed, cut out, put in, doubled. There is an error or a model, never a
 //! panic, and never more memory than such small files need.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 /// What may happen to bytes, and to the entries of a config.
 mod mutation;
@@ -12,32 +12,12 @@ mod gguf;
 /// Folders with a config and safetensors.
 mod folders;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+
+use hookpoint_counting::{most_of, Counting};
 
 /// The files have some thousand bytes, and so have the models.
 const MOST: usize = 8 << 20;
-
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        PEAK.fetch_max(IN_USE.fetch_add(layout.size(), Relaxed).saturating_add(layout.size()), Relaxed);
-        // SAFETY: as the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: as the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -48,10 +28,7 @@ fn in_little_memory<T>(f: impl FnOnce() -> T) -> T {
     static ALONE: Mutex<()> = Mutex::new(());
     // A test that has failed is over.
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = IN_USE.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let result = f();
-    let peak = PEAK.load(Relaxed).saturating_sub(before);
+    let (result, peak) = most_of(f);
     assert!(peak < MOST, "{peak} bytes");
     result
 }

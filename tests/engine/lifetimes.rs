@@ -138,7 +138,7 @@ impl Module for Borrows<'_> {
 #[derive(AutoHook)]
 struct Holds<'a> {
     borrows: Borrows<'a>,
-    many: Vec<Box<Borrows<'a>>>,
+    many: Vec<Borrows<'a>>,
     closure: Box<dyn Module + 'a>,
 }
 
@@ -156,7 +156,7 @@ fn modules_that_borrow_take_new_inputs_and_have_gradients() -> Test {
     let two = full(2., &[1]);
     let holds = Holds {
         borrows: Borrows(&two),
-        many: vec![Box::new(Borrows(&two))],
+        many: vec![Borrows(&two)],
         closure: Box::new(|x: &Tensor| x.broadcast_mul(&two)),
     };
     let model = Hooked::new(holds);

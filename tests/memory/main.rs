@@ -1,50 +1,20 @@
 //! Sweeps keep to the memory that they are given, measured by an allocator that counts. One test, so that nothing
 //! else is allocated at the same time.
 
-#![allow(clippy::unwrap_used, unsafe_code)]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+#![allow(clippy::unwrap_used)]
 
 use candle_core::{Device, Tensor};
 use hookpoint::memory::{self, CountingAllocator};
 use hookpoint::prelude::*;
 use hookpoint::SweepResult;
+use hookpoint_counting::{held, most_of, Counting};
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 use hookpoint_models::gpt2::{Config, Gpt2};
 
-/// Counts beside the allocator that is tested, and by itself.
-struct Beside;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
-unsafe impl GlobalAlloc for Beside {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        PEAK.fetch_max(IN_USE.fetch_add(layout.size(), SeqCst) + layout.size(), SeqCst);
-        // SAFETY: as the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), SeqCst);
-        // SAFETY: as the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
+/// It counts by itself, beside the allocator that is tested.
 #[global_allocator]
-static ALLOCATOR: CountingAllocator<Beside> = CountingAllocator::new(Beside);
-
-/// What something takes at its peak, above what was in use before.
-fn peak_of<T>(f: impl FnOnce() -> T) -> (T, usize) {
-    let before = IN_USE.load(SeqCst);
-    PEAK.store(before, SeqCst);
-    let result = f();
-    (result, PEAK.load(SeqCst) - before)
-}
+static ALLOCATOR: CountingAllocator<Counting> = CountingAllocator::new(Counting);
 
 fn wave(seed: u32, positions: u32) -> Tensor {
     let ids: Vec<u32> = (0..positions).map(|position| (position * 7 + seed) % 50).collect();
@@ -53,7 +23,7 @@ fn wave(seed: u32, positions: u32) -> Tensor {
 
 #[test]
 fn a_sweep_keeps_to_its_budget() -> anyhow::Result<()> {
-    let difference = memory::in_use().unwrap().abs_diff(IN_USE.load(SeqCst));
+    let difference = memory::in_use().unwrap().abs_diff(held());
     assert!(difference < 1 << 16, "both count the same, but for other threads: {difference}");
 
     let sizes =
@@ -71,10 +41,10 @@ fn a_sweep_keeps_to_its_budget() -> anyhow::Result<()> {
         };
         sweep(1 << 30, false)?;
         // As little as it can be.
-        let (exact, least) = peak_of(|| sweep(1, true).unwrap());
+        let (exact, least) = most_of(|| sweep(1, true).unwrap());
         let mut most_cells = Vec::new();
         for budget in [1, 2 * least, 4 * least, 8 * least, 1 << 30] {
-            let (found, peak) = peak_of(|| sweep(budget, false).unwrap());
+            let (found, peak) = most_of(|| sweep(budget, false).unwrap());
             if budget > 1 {
                 assert!(peak <= budget, "{part:?}: {peak} bytes of {budget} that were allowed");
             }

@@ -9,10 +9,6 @@
 //!
 //! `gradients [TOKENS] [ROUNDS]`
 
-#![allow(unsafe_code)] // For the allocator that counts.
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use anyhow::{ensure, Result};
@@ -21,45 +17,7 @@ use cpu_time::ProcessTime;
 use hookpoint::Plan;
 use hookpoint_benches::gpt2::{annotated, composed};
 use hookpoint_benches::{gpt2_sized, Gpt2Sized};
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static MOST: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts the bytes that are held, and the most that were.
-struct Counting;
-
-fn take(bytes: usize) {
-    let held = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    MOST.fetch_max(held, Ordering::Relaxed);
-}
-
-// SAFETY: everything is handed on to the system's allocator; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
-        // SAFETY: as the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        take(layout.size());
-        // SAFETY: as the caller's.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        take(size);
-        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller's.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use hookpoint_counting::{most_of, Counting};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -73,13 +31,15 @@ struct Cost {
 }
 
 fn cost<T>(run: impl FnOnce() -> Result<T>) -> Result<Cost> {
-    let before = HELD.load(Ordering::Relaxed);
-    MOST.store(before, Ordering::Relaxed);
-    let (clock, process) = (Instant::now(), ProcessTime::now());
-    let result = run()?;
-    let (computing, on_the_clock) = (process.elapsed().as_secs_f64(), clock.elapsed().as_secs_f64());
-    drop(std::hint::black_box(result));
-    Ok(Cost { computing, on_the_clock, bytes: (MOST.load(Ordering::Relaxed) - before) as f64 })
+    let (spent, bytes) = most_of(|| -> Result<(f64, f64)> {
+        let (clock, process) = (Instant::now(), ProcessTime::now());
+        let result = run()?;
+        let spent = (process.elapsed().as_secs_f64(), clock.elapsed().as_secs_f64());
+        drop(std::hint::black_box(result));
+        Ok(spent)
+    });
+    let (computing, on_the_clock) = spent?;
+    Ok(Cost { computing, on_the_clock, bytes: bytes as f64 })
 }
 
 /// One number: how much more likely one token is than another after the last one.
