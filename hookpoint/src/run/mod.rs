@@ -51,7 +51,7 @@ pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub use frame::Entered;
 use operand::Use;
-pub use operand::{bound, bound_ref, uses, Uses};
+pub use operand::{bound, bound_ref, uses, Behind, Uses};
 use operation::Filled;
 pub use operation::{OpKind, OpSite};
 pub(crate) use points::{Capture, CaptureAny, Captures, Described, Kept, Labels};
