@@ -18,6 +18,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::any::TypeId;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
@@ -137,6 +138,13 @@ impl<'a> Erased<'a> {
         }
         if let Some(shared) = self.get::<std::sync::Arc<Tensor>>() {
             return Some(&**shared);
+        }
+        if let Some(boxed) = self.get::<Box<Tensor>>() {
+            return Some(&**boxed);
+        }
+        if self.type_id == TypeId::of::<Cow<'static, Tensor>>() {
+            // SAFETY: the value is a `Cow<'x, Tensor>` borrowed for 'a, and 'x outlives 'a.
+            return Some(unsafe { &*self.pointer.cast::<Cow<'a, Tensor>>() });
         }
         self.get::<Var>().map(Var::as_tensor)
     }

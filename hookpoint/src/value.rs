@@ -4,9 +4,11 @@ mod dynamic;
 pub mod probe;
 
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::hash::Hash;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use candle_core::{Tensor, Var};
@@ -23,7 +25,7 @@ pub type EachTensor<'f> = dyn FnMut(&str, &mut Tensor) -> Result<()> + 'f;
 
 /// A value whose tensors can be read and replaced.
 ///
-/// Implemented for tensors, `Option`, `Result`, `Vec`, arrays, tuples, maps and boxes of such
+/// Implemented for tensors, `Option`, `Result`, `Vec`, arrays, tuples, maps, `Box`, `Arc`, `Rc` and `Cow` of such
 /// values; derive it for a struct that a forward method returns:
 ///
 /// ```
@@ -102,6 +104,50 @@ impl<V: HookValue, E> HookValue for std::result::Result<V, E> {
 impl<V: HookValue + ?Sized> HookValue for Box<V> {
     fn each_tensor(&mut self, place: &mut Place, f: &mut EachTensor<'_>) -> Result<()> {
         (**self).each_tensor(place, f)
+    }
+}
+
+/// What several have is not written to: who replaces a tensor gets a copy of his own.
+fn each_of_copy<V: HookValue + Clone>(
+    shared: &V,
+    place: &mut Place,
+    f: &mut EachTensor<'_>,
+) -> Result<Option<V>> {
+    let (mut own, mut changed) = (shared.clone(), false);
+    own.each_tensor(place, &mut |label, tensor| {
+        let before = tensor.id();
+        f(label, tensor)?;
+        changed |= tensor.id() != before;
+        Ok(())
+    })?;
+    Ok(changed.then_some(own))
+}
+
+macro_rules! shared {
+    ($($shared:ident),*) => { $(
+        impl<V: HookValue + Clone> HookValue for $shared<V> {
+            fn each_tensor(&mut self, place: &mut Place, f: &mut EachTensor<'_>) -> Result<()> {
+                if let Some(new) = each_of_copy(&**self, place, f)? {
+                    *self = $shared::new(new);
+                }
+                Ok(())
+            }
+        }
+    )* };
+}
+shared!(Arc, Rc);
+
+impl<V: HookValue + Clone> HookValue for Cow<'_, V> {
+    fn each_tensor(&mut self, place: &mut Place, f: &mut EachTensor<'_>) -> Result<()> {
+        match self {
+            Cow::Owned(value) => value.each_tensor(place, f),
+            Cow::Borrowed(value) => {
+                if let Some(new) = each_of_copy(*value, place, f)? {
+                    *self = Cow::Owned(new);
+                }
+                Ok(())
+            }
+        }
     }
 }
 

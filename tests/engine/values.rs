@@ -380,3 +380,50 @@ fn assigned_elements_are_values_that_can_be_read_and_replaced() -> Test {
     assert_eq!(run.grads.calls(":state.hs").len(), 2);
     Ok(())
 }
+
+/// The tensors of shared and borrowed results are replaced, and what others have of them stays as it was.
+#[test]
+fn results_in_smart_pointers_are_replaced_by_copies() -> Test {
+    use std::borrow::Cow;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    #[derive(AutoHook)]
+    struct Holder {
+        #[hook(skip)]
+        shared: Arc<Tensor>,
+        #[hook(skip)]
+        pair: Rc<(Tensor, Tensor)>,
+    }
+    #[auto_hook]
+    impl Holder {
+        fn shared(&self, _: &Tensor) -> Arc<Tensor> {
+            Arc::clone(&self.shared)
+        }
+        fn pair(&self, _: &Tensor) -> Result<Rc<(Tensor, Tensor)>> {
+            Ok(Rc::clone(&self.pair))
+        }
+        fn borrowed(&self, _: &Tensor) -> Result<Cow<'_, Tensor>> {
+            Ok(Cow::Borrowed(&self.shared))
+        }
+        fn boxed(&self, x: &Tensor) -> Option<Box<Tensor>> {
+            Some(Box::new(x.clone()))
+        }
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            let boxed = self.boxed(x).map_or_else(|| x.clone(), |x| *x);
+            let pair = self.pair(x)?;
+            let sum = ((&*self.shared(x) + &pair.0)? + &pair.1)?;
+            (sum + boxed)? + &*self.borrowed(x)?
+        }
+    }
+    let pair = Rc::new((full(10., &[1]), full(100., &[1])));
+    let model = Hooked::new(Holder { shared: Arc::new(full(1., &[1])), pair });
+    let x = full(1000., &[1]);
+    for (point, expected) in
+        [(":shared", 1119.), (":borrowed", 1119.), (":pair", 1110.), (":pair.1", 1020.), (":boxed", 120.)]
+    {
+        let run = model.plan().patch(point, &full(8., &[1]))?.run(|m| m.forward(&x))?;
+        assert_eq!(numbers(&run.output), [expected], "{point}");
+        assert_eq!(numbers(&model.forward(&x)?), [1112.], "{point}");
+    }
+    Ok(())
+}

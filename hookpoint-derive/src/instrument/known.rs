@@ -4,7 +4,7 @@
 //! `x.t()?.matmul(&self.w.t()?)` becomes
 //! ```text
 //! match (if active() { uses(&SITE, &[]) } else { NONE }) {
-//!     uses => match (uses.operand(0, x.t()?).matmul(&uses.operand(1, self.w.t()?))) {
+//!     uses => match (uses.operand(0, x.t()?).matmul(&uses.behind(1, self.w.t()?).0)) {
 //!         result => uses.result(result),
 //!     }
 //! }

@@ -36,7 +36,7 @@ use syn::{Block, FnArg, ImplItemFn, ReturnType, Signature, Type};
 use super::anew::Around;
 use super::arguments::{preview, Arguments, How};
 use super::effects::Effects;
-use super::place::{is_borrowing, is_scalar, mentions};
+use super::place::{borrows_only_cows, is_scalar, mentions};
 use super::scalars::locals;
 use super::walk::{Names, Rewriter};
 use super::write::local;
@@ -92,8 +92,10 @@ pub fn on_method(
         ReturnType::Default => None,
         ReturnType::Type(_, ty) => Some((**ty).clone()),
     };
-    let wrapped = result.filter(|ty| !is_borrowing(ty) && !is_unit(ty));
-    let arguments = Arguments::read(&mut function.sig, parameters, wrapped.is_some());
+    let wrapped = result.filter(|ty| borrows_only_cows(ty) && !is_unit(ty));
+    // What is borrowed from an argument cannot be borrowed from what takes its place.
+    let is_owned = wrapped.as_ref().is_some_and(|ty| !mentions(ty, "Cow"));
+    let arguments = Arguments::read(&mut function.sig, parameters, is_owned);
     let effects = Effects::of(&function.sig, &arguments, pure);
 
     let references = arguments.shown.iter().filter(|shown| shown.how == How::Reference);

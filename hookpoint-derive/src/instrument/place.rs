@@ -113,6 +113,27 @@ pub fn is_borrowing(ty: &Type) -> bool {
     found.0
 }
 
+/// Is nothing but a `Cow` borrowed in the type? Such a value can own what takes the place of what it borrows.
+pub fn borrows_only_cows(ty: &Type) -> bool {
+    struct Owned;
+    impl VisitMut for Owned {
+        fn visit_path_segment_mut(&mut self, segment: &mut syn::PathSegment) {
+            if segment.ident != "Cow" {
+                return syn::visit_mut::visit_path_segment_mut(self, segment);
+            }
+            if let syn::PathArguments::AngleBracketed(arguments) = &mut segment.arguments {
+                let is_lifetime =
+                    |argument: &syn::GenericArgument| matches!(argument, syn::GenericArgument::Lifetime(_));
+                arguments.args =
+                    arguments.args.iter().filter(|argument| !is_lifetime(argument)).cloned().collect();
+            }
+        }
+    }
+    let mut owned = ty.clone();
+    Owned.visit_type_mut(&mut owned);
+    !is_borrowing(&owned)
+}
+
 /// The type with every lifetime replaced by `'static`, as `typeid` wants it.
 pub fn without_lifetimes(ty: &Type) -> Type {
     struct Static;

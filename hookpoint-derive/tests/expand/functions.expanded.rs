@@ -108,7 +108,7 @@ fn scaled<M: Module>(layer: &M, x: &Tensor, scale: f64) -> Result<Tensor> {
                     softmax_last_dim,
                 )(
                 &__uses
-                    .operand(
+                    .behind(
                         0u8,
                         ((if ::hookpoint::__private::active() {
                             static __HOOKPOINT_SITE: ::hookpoint::__private::CallSite = ::hookpoint::__private::CallSite {
@@ -182,7 +182,8 @@ fn scaled<M: Module>(layer: &M, x: &Tensor, scale: f64) -> Result<Tensor> {
                         } else {
                             layer.forward(x)
                         })? * scale)?,
-                    ),
+                    )
+                    .0,
             ))
             {
                 #[allow(unreachable_code)]

@@ -62,7 +62,7 @@ impl Attention {
                                     softmax_last_dim,
                                 )(
                                 &__uses
-                                    .operand(
+                                    .behind(
                                         0u8,
                                         ((match ((if ::hookpoint::__private::operations_wanted() {
                                             ::hookpoint::__private::uses(
@@ -104,7 +104,7 @@ impl Attention {
                                                                 (match (x
                                                                     .matmul(
                                                                         &__uses
-                                                                            .operand(
+                                                                            .behind(
                                                                                 1u8,
                                                                                 (match ((if ::hookpoint::__private::operations_wanted() {
                                                                                     ::hookpoint::__private::uses(
@@ -126,7 +126,8 @@ impl Attention {
                                                                                         })
                                                                                     }
                                                                                 })?,
-                                                                            ),
+                                                                            )
+                                                                            .0,
                                                                     ))
                                                                 {
                                                                     #[allow(unreachable_code)]
@@ -141,7 +142,8 @@ impl Attention {
                                                 })
                                             }
                                         }))?,
-                                    ),
+                                    )
+                                    .0,
                             ))
                             {
                                 #[allow(unreachable_code)]
@@ -333,7 +335,7 @@ impl Attention {
                         __uses => {
                             (match (causal(
                                 &__uses
-                                    .operand(
+                                    .behind(
                                         0u8,
                                         (match ((if ::hookpoint::__private::operations_wanted() {
                                             ::hookpoint::__private::uses(
@@ -355,7 +357,8 @@ impl Attention {
                                                 })
                                             }
                                         })?,
-                                    ),
+                                    )
+                                    .0,
                                 self.pos,
                             )) {
                                 #[allow(unreachable_code)]

@@ -64,7 +64,7 @@ pub use hookpoint_grad::rule::OpKind;
 pub(crate) use key::{PointKey, Slot32};
 pub(crate) use listeners::{Audience, Interests};
 pub(crate) use listening::Listens;
-pub use operand::{bound, bound_ref, uses, Uses};
+pub use operand::{bound, bound_ref, uses, Behind, Uses};
 pub(crate) use points::{Capture, CaptureAny, Captures, Kept, Labels};
 pub use record::side_effect;
 pub(crate) use record::{Keeps, Log, LoggedCall, LoggedPoint, Tape};

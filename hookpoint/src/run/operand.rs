@@ -88,6 +88,9 @@ pub(super) enum Use {
     Done,
 }
 
+/// An operand that is referred to.
+pub struct Behind<T>(pub T);
+
 impl Uses {
     /// None, or nobody listens.
     pub const NONE: Self = Uses(0);
@@ -115,6 +118,13 @@ impl Uses {
             self.computed(number, Erased::of(&value));
         }
         value
+    }
+
+    /// The same, where a reference to it is what the operation is done with. In a field, so that what is expected of the
+    /// reference says nothing about the value: it may be a `Box` of what is wanted.
+    #[inline(always)]
+    pub fn behind<T>(self, number: u8, value: T) -> Behind<T> {
+        Behind(self.operand(number, value))
     }
 
     /// The function that is called.

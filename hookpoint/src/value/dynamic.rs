@@ -196,13 +196,13 @@ macro_rules! built_in {
     };
 }
 type Map<V> = HashMap<String, V>;
-static BUILT_IN: [DynamicOps; 48] = built_in!(
+static BUILT_IN: [DynamicOps; 52] = built_in!(
     Tensor, Option<Tensor>, Vec<Tensor>, Option<Vec<Tensor>>, Vec<Option<Tensor>>, Vec<Vec<Tensor>>,
     (Tensor, Tensor), (Tensor, Tensor, Tensor), (Tensor, Tensor, Tensor, Tensor), (Tensor, Option<Tensor>),
     (Option<Tensor>, Tensor), (Tensor, Vec<Tensor>), (Vec<Tensor>, Tensor), (Tensor, Map<Tensor>),
     Option<(Tensor, Tensor)>, Vec<(Tensor, Tensor)>, (Tensor, (Tensor, Tensor)), (Tensor, Option<(Tensor, Tensor)>),
     Map<Tensor>, BTreeMap<String, Tensor>, candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState,
-    Vec<candle_nn::rnn::LSTMState>, Vec<candle_nn::rnn::GRUState>,
+    Vec<candle_nn::rnn::LSTMState>, Vec<candle_nn::rnn::GRUState>, Arc<Tensor>, Box<Tensor>,
 );
 static SCALARS: [DynamicOps; 8] = [
     DynamicOps::of::<usize>().without_tensors(),

@@ -3,7 +3,10 @@
 // A probe says how something is made; it makes nothing itself.
 #![allow(clippy::wrong_self_convention)]
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use candle_core::Tensor;
 
@@ -154,6 +157,23 @@ pub trait FromTensor {
 impl FromTensor for Tensor {
     fn from_tensor(tensor: Tensor) -> Self {
         tensor
+    }
+}
+
+macro_rules! wrapped {
+    ($($wrapper:ident),*) => { $(
+        impl<V: FromTensor> FromTensor for $wrapper<V> {
+            fn from_tensor(tensor: Tensor) -> Self {
+                $wrapper::new(V::from_tensor(tensor))
+            }
+        }
+    )* };
+}
+wrapped!(Box, Arc, Rc);
+
+impl<V: FromTensor + Clone> FromTensor for Cow<'_, V> {
+    fn from_tensor(tensor: Tensor) -> Self {
+        Cow::Owned(V::from_tensor(tensor))
     }
 }
 

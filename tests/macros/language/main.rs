@@ -76,6 +76,8 @@ twin::twins! {
         a_struct_of_ones_own,
         parts_of_another_name_at_every_call,
         a_reference,
+        smart_pointers,
+        what_is_borrowed_or_owned,
         an_impl_trait,
         anyhow_result,
         an_error_of_ones_own,

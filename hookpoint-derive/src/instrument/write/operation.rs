@@ -40,7 +40,7 @@ impl Writer<'_> {
     /// becomes
     /// ```text
     /// match if operations_wanted() { uses(&SITE, &[]) } else { Uses::NONE } {
-    ///     uses => match uses.function(softmax_last_dim)(&uses.operand(0u8, self.mix()?)) {
+    ///     uses => match uses.function(softmax_last_dim)(&uses.behind(0u8, self.mix()?).0) {
     ///         result => uses.result(result),
     ///     },
     /// }
@@ -118,12 +118,12 @@ fn part(expr: &mut Expr, number: u8) -> Option<&mut Expr> {
     }
 }
 
-/// `EXPR` becomes `uses.operand(0, EXPR)`, and `&EXPR` becomes `&uses.operand(0, EXPR)`.
+/// `EXPR` becomes `uses.operand(0, EXPR)`, and `&EXPR` becomes `&uses.behind(0, EXPR).0`.
 fn pass_through(expr: &mut Expr, shown: Shown, number: u8) {
-    let inner = match (shown, expr) {
+    let (inner, is_behind) = match (shown, expr) {
         (Shown::InPlace, _) => return,
-        (Shown::Behind, Expr::Reference(reference)) => &mut *reference.expr,
-        (_, expr) => expr,
+        (Shown::Behind, Expr::Reference(reference)) => (&mut *reference.expr, true),
+        (_, expr) => (expr, false),
     };
     let (span, uses) = (Span::mixed_site().located_at(inner.span()), local("__uses"));
     // An argument needs no parentheses, and the compiler says so.
@@ -131,7 +131,10 @@ fn pass_through(expr: &mut Expr, shown: Shown, number: u8) {
         Expr::Paren(inner) => inner.expr.to_token_stream(),
         inner => inner.to_token_stream(),
     };
-    *inner = syn::parse_quote_spanned!(span=> #uses.operand(#number, #tokens));
+    *inner = match is_behind {
+        true => syn::parse_quote_spanned!(span=> #uses.behind(#number, #tokens).0),
+        false => syn::parse_quote_spanned!(span=> #uses.operand(#number, #tokens)),
+    };
 }
 
 /// `softmax_last_dim` becomes `uses.function(softmax_last_dim)`.

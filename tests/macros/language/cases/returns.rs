@@ -435,3 +435,94 @@ pub mod itself {
         Model { scale: tensor(4), times: 1 }
     }
 }
+
+pub mod smart_pointers {
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use super::*;
+
+    pub const POINTS: &[&str] = &[
+        ":x",
+        ":boxed.x",
+        "a x 3",
+        ":boxed",
+        ":y.0",
+        ":shared.x",
+        ":shared",
+        ":kept",
+        ":counted.x",
+        ":counted",
+        ":y.1",
+        "",
+    ];
+
+    #[derive(AutoHook)]
+    pub struct Model {
+        a: Linear,
+    }
+
+    #[auto_hook]
+    impl Model {
+        fn boxed(&self, x: &Tensor) -> Result<Box<Tensor>> {
+            self.a.forward(x).map(Box::new)
+        }
+
+        fn shared(&self, x: &Tensor) -> Result<Arc<Tensor>> {
+            Ok(Arc::new(self.a.forward(x)?))
+        }
+
+        fn counted(&self, x: &Tensor) -> Rc<Tensor> {
+            Rc::new(self.a.forward(x).unwrap_or_else(|_| x.clone()))
+        }
+
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            let y = self.boxed(x)?;
+            let kept = Arc::clone(&self.shared(&y)?);
+            let y = Arc::new((kept.tanh()? + &*self.counted(x))?);
+            y.tanh()
+        }
+    }
+
+    pub fn model() -> Model {
+        Model { a: square() }
+    }
+}
+
+pub mod what_is_borrowed_or_owned {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    pub const POINTS: &[&str] =
+        &[":x", ":bent.x x 2", ":bent x 2", ":same", "scale x 2", ":own", ":named.x", ":named", ""];
+
+    #[derive(AutoHook)]
+    pub struct Model {
+        scale: Tensor,
+    }
+
+    #[auto_hook]
+    impl Model {
+        fn bent<'x>(&self, x: &'x Tensor, bends: bool) -> Result<Cow<'x, Tensor>> {
+            Ok(if bends { Cow::Owned(x.broadcast_mul(&self.scale)?) } else { Cow::Borrowed(x) })
+        }
+
+        fn own(&self) -> Cow<'_, Tensor> {
+            Cow::Borrowed(&self.scale)
+        }
+
+        fn named<'x>(&'x self, x: &'x Tensor) -> Option<Cow<'x, Tensor>> {
+            (x.rank() > 1).then(|| Cow::Borrowed(x))
+        }
+
+        pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            let same = self.bent(x, false)?.into_owned();
+            self.bent(&same, true)?.broadcast_mul(&self.own())? + self.named(x).map(Cow::into_owned).unwrap_or(same)
+        }
+    }
+
+    pub fn model() -> Model {
+        Model { scale: tensor(4) }
+    }
+}
