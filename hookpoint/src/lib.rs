@@ -203,6 +203,7 @@ mod capture;
 mod check;
 mod device;
 mod fingerprint;
+mod held;
 mod hooked;
 mod manager;
 mod patching;

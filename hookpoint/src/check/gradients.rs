@@ -9,6 +9,7 @@ use candle_core::{DType, Device, Tensor};
 use super::{Subject, SubjectMut};
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::held::{Asks, Held, Lent};
 use crate::hooked::{Access, Hooked};
 use crate::pattern::Pattern;
 use crate::plan::{BoxedError, Plan};
@@ -43,24 +44,7 @@ where
 {
     let held = model.into_held();
     let hooked: &Hooked<S::Model> = held.borrow();
-    let loss = |model: &S::Model| loss(f(model));
-    compare(&points.into_patterns()?, &mut |ask| {
-        Ok(match ask {
-            Ask::Scan => {
-                let scan = hooked.scan_as(Mode::Rehearse, |model| sized(f(model)))?;
-                let (loss, size) = scan.output;
-                Answer { loss, size, dict: Some(scan.dict), ..Answer::default() }
-            }
-            Ask::Gradients(names) => {
-                let run = wanting(hooked.plan(), names)?.backward(loss)?;
-                Answer { loss: number(&run.loss)?, cache: run.cache, grads: run.grads, ..Answer::default() }
-            }
-            Ask::Moved(name, by) => {
-                let run = moving(hooked.plan(), name, by)?.forward_alone(loss)?;
-                Answer { loss: number(&run.output)?, ..Answer::default() }
-            }
-        })
-    })
+    against_differences(hooked, f, points)
 }
 
 /// As [`check_gradients`], for models whose forward takes `&mut self`. The closure should begin with clearing
@@ -74,20 +58,30 @@ where
 {
     let mut held = model.into_held();
     let hooked: &mut Hooked<S::Model> = held.borrow_mut();
-    let loss = |model: &mut S::Model| loss(f(model));
+    against_differences(hooked, f, points)
+}
+
+fn against_differences<M, H, T, E, F>(mut held: H, f: F, points: impl IntoPatterns) -> Result<GradientReport>
+where
+    M: AutoHook,
+    H: Held<M>,
+    T: HookValue,
+    E: Into<BoxedError>,
+    F: for<'m> Fn(Lent<'m, H, M>) -> std::result::Result<T, E>,
+{
     compare(&points.into_patterns()?, &mut |ask| {
         Ok(match ask {
             Ask::Scan => {
-                let scan = hooked.scan_as_mut(Mode::Rehearse, |model| sized(f(model)))?;
+                let scan = held.scan_in(Mode::Rehearse, |model| sized(f(model)))?;
                 let (loss, size) = scan.output;
                 Answer { loss, size, dict: Some(scan.dict), ..Answer::default() }
             }
             Ask::Gradients(names) => {
-                let run = wanting(hooked.plan_mut(), names)?.backward_mut(loss)?;
+                let run = held.run_backward(Wanted(names), |model| loss(f(model)))?;
                 Answer { loss: number(&run.loss)?, cache: run.cache, grads: run.grads, ..Answer::default() }
             }
             Ask::Moved(name, by) => {
-                let run = moving(hooked.plan_mut(), name, by)?.forward_alone_mut(loss)?;
+                let run = held.run_alone(Moved(name, by), |model| loss(f(model)))?;
                 Answer { loss: number(&run.output)?, ..Answer::default() }
             }
         })
@@ -276,24 +270,30 @@ fn means(pattern: &Pattern, name: &str) -> bool {
     pattern.matches_path(&segments) && pattern.matches_value(own.value().unwrap_or("out"))
 }
 
-fn wanting<'a, M: AutoHook, H: Access<M>>(plan: Plan<'a, M, H>, names: &[String]) -> Result<Plan<'a, M, H>> {
-    plan.allow_unfired().cache(names)?.cache_grad(names)
+/// Values and gradients at these points.
+struct Wanted<'n>(&'n [String]);
+
+impl<'p> Asks<'p> for Wanted<'_> {
+    fn of_plan<M: AutoHook, H: Access<M>>(self, plan: Plan<'p, M, H>) -> Result<Plan<'p, M, H>> {
+        plan.allow_unfired().cache(self.0)?.cache_grad(self.0)
+    }
 }
 
-fn moving<'a, M: AutoHook, H: Access<M>>(
-    plan: Plan<'a, M, H>,
-    name: &'a str,
-    by: f64,
-) -> Result<Plan<'a, M, H>> {
-    let moved = Cell::new(false);
-    plan.allow_unfired().hook(name, move |ctx: &HookCtx<'_>, x: &Tensor| {
-        // `:parts` stands for all parts, and the gradient is of the first. Two methods `forward*` of one module
-        // may have values of one name, and the cache has the first.
-        if !is_call_of(name, ctx.path()) || moved.replace(true) {
-            return Ok(None);
-        }
-        Ok(Some(moved_by(x, by)?))
-    })
+/// The value of a point, moved along its direction by so many times its size.
+struct Moved<'n>(&'n str, f64);
+
+impl<'p> Asks<'p> for Moved<'p> {
+    fn of_plan<M: AutoHook, H: Access<M>>(self, plan: Plan<'p, M, H>) -> Result<Plan<'p, M, H>> {
+        let (Self(name, by), moved) = (self, Cell::new(false));
+        plan.allow_unfired().hook(name, move |ctx: &HookCtx<'_>, x: &Tensor| {
+            // `:parts` stands for all parts, and the gradient is of the first. Two methods `forward*` of one module
+            // may have values of one name, and the cache has the first.
+            if !is_call_of(name, ctx.path()) || moved.replace(true) {
+                return Ok(None);
+            }
+            Ok(Some(moved_by(x, by)?))
+        })
+    }
 }
 
 /// The value, moved along its direction.

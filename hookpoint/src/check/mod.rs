@@ -17,12 +17,15 @@ pub use gradients::{check_gradients, check_gradients_mut, GradientReport};
 pub use report::{Check, CheckReport, Checked, Finding, Outcome};
 pub use subject::{Subject, SubjectMut};
 
+use std::borrow::{Borrow, BorrowMut};
+
 use crate::error::{ErrorKind, Result};
+use crate::hooked::Hooked;
 use crate::pattern::Pattern;
 use crate::plan::BoxedError;
 use crate::select::IntoPatterns;
 use crate::value::HookValue;
-use subject::{Exclusive, Shared};
+use subject::Driven;
 
 /// Checks that the points of a model work, on one input, and that hooks leave alone what they should.
 ///
@@ -85,7 +88,8 @@ where
     F: Fn(&S::Model) -> std::result::Result<T, E>,
 {
     let held = model.into_held();
-    let report = examine::examine(&mut Shared::new(std::borrow::Borrow::borrow(&held), f), options)?;
+    let hooked: &Hooked<S::Model> = held.borrow();
+    let report = examine::examine(&mut Driven::new(hooked, f), options)?;
     report.judged(options)
 }
 
@@ -146,8 +150,8 @@ where
     F: FnMut(&mut S::Model) -> std::result::Result<T, E>,
 {
     let mut held = model.into_held();
-    let mut driver = Exclusive::new(std::borrow::BorrowMut::borrow_mut(&mut held), f);
-    let report = examine::examine(&mut driver, options)?;
+    let hooked: &mut Hooked<S::Model> = held.borrow_mut();
+    let report = examine::examine(&mut Driven::new(hooked, f), options)?;
     report.judged(options)
 }
 

@@ -1,15 +1,17 @@
 //! What can be checked, and how it is run.
 
 use std::borrow::{Borrow, BorrowMut};
+use std::marker::PhantomData;
 
 use candle_core::Tensor;
 
 use super::output::Output;
 use crate::cache::ActivationCache;
 use crate::error::Result;
+use crate::held::{Asks, Held, Lent};
 use crate::hooked::{Access, Hooked, Scan};
 use crate::plan::{BoxedError, Plan, Run};
-use crate::run::HookCtx;
+use crate::run::{HookCtx, Mode};
 use crate::tree::{short_type, AutoHook, HookDict, Kind, NodeId, Tree, Weight};
 use crate::value::HookValue;
 
@@ -101,132 +103,79 @@ pub(super) trait Driver {
     fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)>;
 }
 
-/// A model that is run by reference.
-pub(super) struct Shared<'a, M, F> {
-    hooked: &'a Hooked<M>,
+/// A model with the closure that runs it, whatever holds it.
+pub(super) struct Driven<M, H, F> {
+    held: H,
     f: F,
+    of: PhantomData<fn(&M)>,
 }
 
-impl<'a, M, F> Shared<'a, M, F> {
-    pub fn new(hooked: &'a Hooked<M>, f: F) -> Self {
-        Self { hooked, f }
+impl<M, H, F> Driven<M, H, F> {
+    pub fn new(held: H, f: F) -> Self {
+        Self { held, f, of: PhantomData }
     }
 }
 
-impl<M, T, E, F> Driver for Shared<'_, M, F>
+impl<M, T, E, H, F> Driver for Driven<M, H, F>
 where
     M: AutoHook,
     T: HookValue,
     E: Into<BoxedError>,
-    F: Fn(&M) -> std::result::Result<T, E>,
+    H: Held<M>,
+    F: for<'m> FnMut(Lent<'m, H, M>) -> std::result::Result<T, E>,
 {
     fn model_name(&self) -> String {
         model_name::<M>()
     }
 
     fn own_dict(&self) -> HookDict {
-        AutoHook::hook_dict(&**self.hooked)
+        AutoHook::hook_dict(self.held.model())
     }
 
     fn hook_dict(&self) -> HookDict {
-        self.hooked.hook_dict()
+        HookDict::of_tree(&self.held.tree())
     }
 
     fn weights(&self) -> Vec<Weight> {
-        Tree::weights_of(&**self.hooked)
+        Tree::weights_of(self.held.model())
     }
 
     fn silent(&self) -> Vec<String> {
-        silent(&self.hooked.tree())
+        silent(&self.held.tree())
     }
 
     fn shared(&self) -> Vec<Vec<String>> {
-        shared(&self.hooked.tree())
+        shared(&self.held.tree())
     }
 
     fn idle(&mut self) -> Result<Output> {
-        Output::of(self.hooked.run(&self.f)?)
+        let f = &mut self.f;
+        Output::of(self.held.run_plain(|m| f(m))?)
     }
 
     fn scan(&mut self) -> Result<(Output, Scan<()>)> {
-        compared(self.hooked.scan(&self.f)?)
+        let f = &mut self.f;
+        compared(self.held.scan_in(Mode::Scan, |m| f(m))?)
     }
 
     fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
-        let Run { output, cache, .. } = asked(self.hooked.plan(), asks)?.run(&self.f)?;
+        let f = &mut self.f;
+        let Run { output, cache, .. } = self.held.run_asked(asks, |m| f(m))?;
         Ok((Output::of(output)?, cache))
     }
 }
 
-/// A model that is run by `&mut`.
-pub(super) struct Exclusive<'a, M, F> {
-    hooked: &'a mut Hooked<M>,
-    f: F,
-}
-
-impl<'a, M, F> Exclusive<'a, M, F> {
-    pub fn new(hooked: &'a mut Hooked<M>, f: F) -> Self {
-        Self { hooked, f }
+impl<'p> Asks<'p> for &[Ask<'p>] {
+    fn of_plan<M: AutoHook, H: Access<M>>(self, mut plan: Plan<'p, M, H>) -> Result<Plan<'p, M, H>> {
+        for ask in self {
+            plan = match *ask {
+                Ask::Cache(points) => plan.cache(points)?,
+                Ask::Hook(points, hook) => plan.hook(points, hook)?,
+                Ask::Patch(cache) => plan.patch_all(cache)?,
+            };
+        }
+        Ok(plan)
     }
-}
-
-impl<M, T, E, F> Driver for Exclusive<'_, M, F>
-where
-    M: AutoHook,
-    T: HookValue,
-    E: Into<BoxedError>,
-    F: FnMut(&mut M) -> std::result::Result<T, E>,
-{
-    fn model_name(&self) -> String {
-        model_name::<M>()
-    }
-
-    fn own_dict(&self) -> HookDict {
-        AutoHook::hook_dict(&**self.hooked)
-    }
-
-    fn hook_dict(&self) -> HookDict {
-        self.hooked.hook_dict()
-    }
-
-    fn weights(&self) -> Vec<Weight> {
-        Tree::weights_of(&**self.hooked)
-    }
-
-    fn silent(&self) -> Vec<String> {
-        silent(&self.hooked.tree())
-    }
-
-    fn shared(&self) -> Vec<Vec<String>> {
-        shared(&self.hooked.tree())
-    }
-
-    fn idle(&mut self) -> Result<Output> {
-        Output::of(self.hooked.run_mut(&mut self.f)?)
-    }
-
-    fn scan(&mut self) -> Result<(Output, Scan<()>)> {
-        compared(self.hooked.scan_mut(&mut self.f)?)
-    }
-
-    fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
-        let Run { output, cache, .. } = asked(self.hooked.plan_mut(), asks)?.run_mut(&mut self.f)?;
-        Ok((Output::of(output)?, cache))
-    }
-}
-
-fn asked<'a, M: AutoHook, H: Access<M>>(
-    mut plan: Plan<'a, M, H>,
-    asks: &[Ask<'a>],
-) -> Result<Plan<'a, M, H>> {
-    for ask in asks {
-        plan = match *ask {
-            Ask::Cache(points) => plan.cache(points)?,
-            Ask::Hook(points, hook) => plan.hook(points, hook)?,
-            Ask::Patch(cache) => plan.patch_all(cache)?,
-        };
-    }
-    Ok(plan)
 }
 
 fn compared<T: HookValue>(scan: Scan<T>) -> Result<(Output, Scan<()>)> {

@@ -79,8 +79,8 @@ use std::ops::ControlFlow;
 
 use candle_core::Tensor;
 
+pub use crate::held::{Held, Lends, Lent};
 pub use batch::Batch;
-pub use held::{Held, Lends};
 pub use result::{Axis, Checks, SweepCell, SweepResult, Work};
 pub use sets::Sets;
 pub use verify::Verify;
@@ -209,7 +209,7 @@ impl<'a, M: AutoHook, H: Held<M>> Sweep<'a, M, H> {
         self,
         clean: &X,
         corrupted: &X,
-        run: impl for<'m> Fn(<H as Lends<'m, M>>::Model, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, H, M>, &X) -> std::result::Result<Tensor, E>,
         metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
     ) -> Result<SweepResult>
     where
@@ -227,7 +227,7 @@ impl<'a, M: AutoHook, H: Held<M>> Sweep<'a, M, H> {
         self,
         edit: impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>>,
         input: &X,
-        run: impl for<'m> Fn(<H as Lends<'m, M>>::Model, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, H, M>, &X) -> std::result::Result<Tensor, E>,
         metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
     ) -> Result<SweepResult>
     where

@@ -8,10 +8,11 @@ use super::batch::Batch;
 use super::edit::{check_finite, only, result};
 use super::engine::{points_of, Engine, Goal};
 use super::grid::{Grid, Set};
-use super::held::{Held, Lends, Subject};
+use super::held::Subject;
 use super::{measurable, ours, Settings, Sweep, SweepResult};
 use crate::cache::{ActivationCache, Activations};
 use crate::error::{Error, Result};
+use crate::held::{Held, Lent};
 use crate::pattern::Pattern;
 use crate::plan::BoxedError;
 use crate::run::select_nodes;
@@ -76,7 +77,7 @@ impl<M: AutoHook, H: Held<M>> Sweep<'_, M, H, Sets> {
     pub fn measure<X, E, D>(
         self,
         input: &X,
-        run: impl for<'m> Fn(<H as Lends<'m, M>>::Model, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, H, M>, &X) -> std::result::Result<Tensor, E>,
         metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
     ) -> Result<SweepResult>
     where
@@ -101,7 +102,7 @@ impl<M: AutoHook, H: Held<M>> Sweep<'_, M, H, Sets> {
         self,
         points: impl IntoPatterns,
         input: &X,
-        run: impl for<'m> Fn(<H as Lends<'m, M>>::Model, &X) -> std::result::Result<Tensor, E>,
+        run: impl for<'m> Fn(Lent<'m, H, M>, &X) -> std::result::Result<Tensor, E>,
     ) -> Result<Vec<ActivationCache>>
     where
         X: Batch,

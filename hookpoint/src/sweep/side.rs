@@ -19,6 +19,9 @@ use crate::run::{HookCtx, Mode};
 /// A copy of the input, with the cell that changes something in it and what that puts in.
 pub(super) type Copy<'c> = Option<(&'c Cell, &'c [Tensor])>;
 
+/// Changes at one point, each with the number of its copy.
+type Changes<'c> = Vec<(usize, Change<'c>)>;
+
 /// How a run of cells is made.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Run {
@@ -50,7 +53,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
                 });
             }
         } else {
-            let mut points: BTreeMap<&str, (&Point, Vec<(usize, Change<'c>)>)> = BTreeMap::new();
+            let mut points: BTreeMap<&str, (&Point, Changes<'c>)> = BTreeMap::new();
             let changed = copies.iter().enumerate().filter_map(|(copy, cell)| Some((copy, (*cell)?)));
             for (copy, (cell, parts)) in changed {
                 for (place, part) in cell.places.iter().zip(parts).filter(reached) {
