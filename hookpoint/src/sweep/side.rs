@@ -50,7 +50,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
                 });
             }
         } else {
-            let mut points: BTreeMap<&str, (&Point, Vec<(usize, Change<'c>)>)> = BTreeMap::new();
+            let mut points: BTreeMap<&str, (&Point, Changes<'c>)> = BTreeMap::new();
             let changed = copies.iter().enumerate().filter_map(|(copy, cell)| Some((copy, (*cell)?)));
             for (copy, (cell, parts)) in changed {
                 for (place, part) in cell.places.iter().zip(parts).filter(reached) {
