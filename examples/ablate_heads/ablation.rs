@@ -3,7 +3,11 @@
 use anyhow::Result;
 use candle_core::Tensor;
 use clap::ValueEnum;
-use hookpoint::{ablate, ActivationCache, Hooked, Over, Tracker};
+use hookpoint::{
+    ablate,
+    track::{Over, Tracker},
+    ActivationCache, Hooked,
+};
 use hookpoint_examples::Progress;
 use hookpoint_interp::{Head, Site, Transformer};
 

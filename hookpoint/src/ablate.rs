@@ -1,7 +1,7 @@
 //! Ablation: what a model does without a part of itself.
 //!
 //! Each function makes a hook, which takes the place of any other: in [`Plan::hook`](crate::Plan::hook), at a
-//! point or a part of it; in [`HookManager`](crate::HookManager), to stay; in
+//! point or a part of it; in [`HookManager`](crate::manage::HookManager), to stay; in
 //! [`Steps::limit`](crate::Steps::limit), for some steps of a generation.
 //!
 //! | hook | what stands in the place of the value |
@@ -15,7 +15,7 @@
 //! ```
 #![doc = include_str!("two_layers.txt")]
 //! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-//! use hookpoint::{ablate, Over, Tracker};
+//! use hookpoint::{track::{Over, Tracker}, ablate};
 //!
 //! let without = model.plan().hook("up[:, 0]", ablate::zero())?;
 //! assert_eq!(without.run(|m| m.forward(&x))?.output.to_vec2::<f32>()?, [[0., 0.]]);
@@ -38,7 +38,7 @@ use candle_core::Tensor;
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::HookCtx;
-use crate::tracker::Tracker;
+use crate::track::Tracker;
 
 /// Zeros in the place of the value.
 pub fn zero() -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {

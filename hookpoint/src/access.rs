@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::error::{ErrorKind, Result};
 use crate::hooked::Hooked;
-use crate::manager::HookManager;
+use crate::manage::HookManager;
 use crate::raw::with_model;
 use crate::run::Learned;
 use crate::tree::{AutoHook, Tree};

@@ -323,7 +323,7 @@ pub enum ErrorKind {
     #[error("{report}")]
     CheckFailed {
         /// What was found.
-        report: Box<crate::CheckReport>,
+        report: Box<crate::check::CheckReport>,
     },
     /// A plan that asks for gradients was run without a backward pass.
     #[error("`.{method}(..)` does not compute gradients, and the plan asks for them: {}\n  use `.backward(..)`, which runs the model to its end and differentiates what the closure returns", some_of(requests))]

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
-use crate::manager::HookManager;
+use crate::manage::HookManager;
 use crate::plan::{BoxedError, Plan, Recent, Scan};
 use crate::recording::Recording;
 use crate::run::{HookCtx, Learned};

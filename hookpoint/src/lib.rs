@@ -110,9 +110,9 @@
 //!
 //! # Hooks that stay
 //!
-//! A plan's hooks end with its run. Those of a [`HookManager`], which every `Hooked` has
+//! A plan's hooks end with its run. Those of a [`HookManager`](manage::HookManager), which every `Hooked` has
 //! ([`Hooked::manager`]), act in every run: they have names, are switched on and off by path, name and
-//! category, for good or in scopes, are listed with how often they were called, and removed. A [`Tracker`]
+//! category, for good or in scopes, are listed with how often they were called, and removed. A [`Tracker`](track::Tracker)
 //! follows chosen points over many batches, keeping tensors within bounds or running statistics.
 //! [`Plan::hook_call`] and its like see all inputs and outputs of a call at once.
 //!
@@ -186,27 +186,28 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod ablate;
+pub mod check;
 pub mod error;
 pub mod listen;
+pub mod manage;
 pub mod memory;
 pub mod pattern;
+pub mod registry;
 pub mod sweep;
+pub mod track;
 
 mod access;
 mod cache;
 mod capture;
-mod check;
 mod device;
 mod fingerprint;
 mod hooked;
-mod manager;
 mod nearest;
 mod plan;
 mod raw;
 mod recording;
 mod run;
 mod select;
-mod tracker;
 mod tree;
 mod value;
 
@@ -216,17 +217,12 @@ pub mod __private;
 
 pub use access::{Access, Lends, Lent};
 pub use cache::{ActivationCache, Activations};
-pub use check::{
-    check_auto_hook, check_gradients, Check, CheckOptions, CheckReport, Checked, Finding, GradientCheck,
-    GradientReport, Outcome, SelfCheck,
-};
+pub use check::{check_auto_hook, check_gradients};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
 pub use error::{Error, ErrorKind, Result};
 pub use hooked::Hooked;
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
-pub use manager::{
-    HookCategory, HookFilter, HookGroup, HookHandle, HookInfo, HookList, HookManager, HookScope, Registration,
-};
+pub use listen::Listener;
 pub use pattern::{Index, Pattern};
 pub use plan::{BoxedError, GradRun, Plan, Run, Scan};
 pub use recording::Recording;
@@ -235,12 +231,7 @@ pub use run::{
     Steps,
 };
 pub use select::IntoPatterns;
-pub use sweep::{Sweep, SweepResult};
-pub use tracker::{Keep, Over, Stats, Tracked, Tracker};
-pub use tree::{
-    hooked_methods, hooked_types, AutoHook, HookDict, HookEntry, ImplInfo, Kind, MethodInfo, Owner, TypeInfo,
-    Visitor,
-};
+pub use tree::{AutoHook, HookDict, HookEntry, Kind, Visitor};
 pub use value::HookValue;
 
 /// Everything that most programs need: `use hookpoint::prelude::*;`

@@ -1,8 +1,8 @@
 //! How much memory is in use, where somebody counts.
 //!
 //! A library cannot see what a tensor operation allocates. A program can let it: with a [`CountingAllocator`] as
-//! its allocator, [`Sweep`](crate::Sweep)s measure what their runs take, and keep to their
-//! [budget](crate::Sweep::budget) by that.
+//! its allocator, [`Sweep`](crate::sweep::Sweep)s measure what their runs take, and keep to their
+//! [budget](crate::sweep::Sweep::budget) by that.
 //!
 //! ```
 //! use std::alloc::System;

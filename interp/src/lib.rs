@@ -39,6 +39,8 @@ pub mod sweeps;
 
 mod transformer;
 
+pub use hookpoint::ablate;
+pub use hookpoint::sweep::{self, Sweep};
 pub use patching::{Effect, Patching};
 pub use steer::SteeringVector;
 pub use transformer::{Head, Norm, Output, Site, Transformer};

@@ -4,7 +4,9 @@ use std::fmt;
 
 use candle_core::{Device, Tensor};
 use hookpoint::sweep::{Batch, SweepCell};
-use hookpoint::{Activations, AutoHook, BoxedError, Error, ErrorKind, Hooked, IntoPatterns, Result, Sweep};
+use hookpoint::{
+    sweep::Sweep, Activations, AutoHook, BoxedError, Error, ErrorKind, Hooked, IntoPatterns, Result,
+};
 
 /// What single activations of a clean input do in a run with a corrupted one.
 ///

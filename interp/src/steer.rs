@@ -2,7 +2,8 @@
 
 use candle_core::{DType, Tensor};
 use hookpoint::{
-    AutoHook, BoxedError, Error, ErrorKind, HookCtx, Hooked, IntoPatterns, Over, Result, Tracker,
+    track::{Over, Tracker},
+    AutoHook, BoxedError, Error, ErrorKind, HookCtx, Hooked, IntoPatterns, Result,
 };
 
 /// A direction at a point: what differs there, on average, between two sets of inputs.

@@ -1,13 +1,16 @@
 //! Models as a list, so that one test can check them all.
 
 use candle_core::Device;
-use hookpoint::{CheckOptions, CheckReport, GradientReport, HookDict, Result};
+use hookpoint::{
+    check::{CheckOptions, CheckReport, GradientReport},
+    HookDict, Result,
+};
 
 /// A model with small weights of its own and an input, ready to be checked. [`bundle!`](crate::bundle) makes one.
 ///
 /// ```
 /// use candle_core::Device;
-/// use hookpoint::CheckOptions;
+/// use hookpoint::check::CheckOptions;
 ///
 /// for model in hookpoint_models::bundled() {
 ///     let report = model.check(&Device::Cpu, &CheckOptions::new())?;

@@ -1,7 +1,11 @@
 //! Losses of a model with and without an autoencoder in it.
 
 use candle_core::Tensor;
-use hookpoint::{ablate, AutoHook, Error, ErrorKind, Hooked, Over, Result, Tracker};
+use hookpoint::{
+    ablate,
+    track::{Over, Tracker},
+    AutoHook, Error, ErrorKind, Hooked, Result,
+};
 
 use super::metrics::LossRecovered;
 use super::model::Sae;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use candle_core::{DType, Module, ModuleT, Result, Tensor};
 use candle_nn::{Dropout, Embedding, LayerNorm, Linear};
 use hookpoint::prelude::*;
-use hookpoint::{check_auto_hook, Check, CheckOptions, CheckReport, ErrorKind, Outcome};
+use hookpoint::{
+    check::{Check, CheckOptions, CheckReport, Outcome},
+    check_auto_hook, ErrorKind,
+};
 use hookpoint_sae as _; // so that its model is on the list
 
 use crate::models::{bits, device, full, input, linear, model, wave, zeros, Counter, Mlp, Test, Times};

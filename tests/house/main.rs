@@ -9,3 +9,5 @@ mod crates;
 mod modules;
 /// The rooms of the engine, from bottom to top.
 mod rooms;
+/// The names at the root of `hookpoint`, pinned.
+mod surface;

@@ -23,13 +23,14 @@ const ORDER: &[&str] = &[
     "cache",
     "plan",
     "hooked",
-    "manager",
+    "manage",
     "access",
-    "tracker",
+    "track",
     "capture",
     "check",
     "ablate",
     "sweep",
+    "registry",
     "private",
 ];
 
@@ -55,8 +56,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     // What a model holds now is found out by walking over it.
     ("raw", "tree"),
     // Hooks that stay come into plans and runs of their model.
-    ("plan", "manager"),
-    ("hooked", "manager"),
+    ("plan", "manage"),
+    ("hooked", "manage"),
 ];
 
 fn engine() -> PathBuf {

@@ -6,7 +6,7 @@
 use candle_core::{Device, Tensor};
 use hookpoint::memory::{self, CountingAllocator};
 use hookpoint::prelude::*;
-use hookpoint::SweepResult;
+use hookpoint::sweep::SweepResult;
 use hookpoint_counting::{held, most_of, Counting};
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};

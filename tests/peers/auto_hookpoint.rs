@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Linear, Sequential};
 use hookpoint::prelude::*;
-use hookpoint::{check_auto_hook, Check, ErrorKind, Kind};
+use hookpoint::{check::Check, check_auto_hook, ErrorKind, Kind};
 use hookpoint_models::autoencoder::{AutoEncoder, Config};
 
 use crate::tensors::{bits, device, full, keys, linear, numbers, wave, Test};

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::{check_auto_hook, Check};
+use hookpoint::{check::Check, check_auto_hook};
 
 use crate::tensors::{bits, full, linear, numbers, wave, zeros, Test};
 

@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::Linear;
 use hookpoint::prelude::*;
-use hookpoint::{ErrorKind, HookCategory, HookFilter, HookManager};
+use hookpoint::{
+    manage::{HookCategory, HookFilter, HookManager},
+    ErrorKind,
+};
 
 pub type Test = anyhow::Result<()>;
 

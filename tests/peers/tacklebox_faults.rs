@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use candle_core::{Module, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::{Error, ErrorKind, HookCategory, HookFilter, HookList};
+use hookpoint::{
+    manage::{HookCategory, HookFilter, HookList},
+    Error, ErrorKind,
+};
 
 use super::tacklebox::{input, net, numbers, output, row, times, Net, Test};
 

@@ -2,8 +2,8 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
+use hookpoint::manage::{HookFilter, HookManager, HookScope};
 use hookpoint::prelude::*;
-use hookpoint::{HookFilter, HookManager, HookScope};
 use proptest::prelude::*;
 
 use super::tacklebox::{net, Net};

@@ -1,7 +1,10 @@
 //! Values over many batches.
 
 use candle_core::{DType, Module, Tensor};
-use hookpoint::{CacheOptions, Error, ErrorKind, Keep, Over, Tracker};
+use hookpoint::{
+    track::{Keep, Over, Tracker},
+    CacheOptions, Error, ErrorKind,
+};
 
 use super::tacklebox::{device, input, net, numbers, row, Test};
 

@@ -1,6 +1,6 @@
 use candle_core::{Device, IndexOp, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::{Sweep, SweepResult};
+use hookpoint::sweep::{Sweep, SweepResult};
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
 use hookpoint_models::bert::{self, Bert};

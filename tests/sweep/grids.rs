@@ -3,7 +3,11 @@ use std::time::Duration;
 
 use candle_core::{IndexOp, Tensor};
 use hookpoint::sweep::{Checks, Verify};
-use hookpoint::{ablate, Over, Sweep, Tracker};
+use hookpoint::{
+    ablate,
+    sweep::Sweep,
+    track::{Over, Tracker},
+};
 
 use crate::models::*;
 

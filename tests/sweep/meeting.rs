@@ -1,7 +1,7 @@
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{batch_norm, BatchNorm, BatchNormConfig, Linear, Module, ModuleT, VarBuilder, VarMap};
 use hookpoint::prelude::*;
-use hookpoint::{ablate, ErrorKind, Sweep};
+use hookpoint::{ablate, sweep::Sweep, ErrorKind};
 
 use crate::mixed::Mix;
 use crate::models::{total, wave, Test};

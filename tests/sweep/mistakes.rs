@@ -1,5 +1,5 @@
 use candle_core::Tensor;
-use hookpoint::{ablate, Sweep};
+use hookpoint::{ablate, sweep::Sweep};
 
 use crate::models::*;
 

@@ -1,7 +1,11 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::{ablate, ErrorKind, Sweep, SweepResult};
+use hookpoint::{
+    ablate,
+    sweep::{Sweep, SweepResult},
+    ErrorKind,
+};
 
 use crate::models::{total, wave};
 

@@ -1,7 +1,7 @@
 use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::{ErrorKind, Sweep};
+use hookpoint::{sweep::Sweep, ErrorKind};
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
 use hookpoint_models::gpt2;

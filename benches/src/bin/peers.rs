@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, IndexOp, Tensor};
 use cpu_time::ProcessTime;
-use hookpoint::{Hooked, Sweep};
+use hookpoint::{sweep::Sweep, Hooked};
 use hookpoint_interp::attribution;
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::LogitMetric;

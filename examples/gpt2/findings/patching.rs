@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::{ensure, Result};
-use hookpoint::Sweep;
+use hookpoint::sweep::Sweep;
 use hookpoint_examples::{Progress, Subject};
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::LogitMetric;

@@ -34,7 +34,7 @@ use subject::Subject;
 ///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
-/// use hookpoint::{check_auto_hook, Check};
+/// use hookpoint::{check::Check, check_auto_hook};
 ///
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// let report = check_auto_hook(&model).strict().gradients().run(|m| m.forward(&x))?;
@@ -70,7 +70,7 @@ use subject::Subject;
 /// ```
 /// use candle_core::{Device, Result, Tensor};
 /// use hookpoint::prelude::*;
-/// use hookpoint::{check_auto_hook, Check};
+/// use hookpoint::{check::Check, check_auto_hook};
 ///
 /// #[derive(AutoHook)]
 /// struct Counter { seen: Option<Tensor> }
@@ -171,7 +171,7 @@ impl<M: AutoHook, H: Access<M>> SelfCheck<M, H> {
 ///
 /// ```
 #[doc = include_str!("../two_layers.txt")]
-/// use hookpoint::{check_auto_hook, CheckOptions};
+/// use hookpoint::{check::CheckOptions, check_auto_hook};
 ///
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
 /// #[derive(AutoHook)]

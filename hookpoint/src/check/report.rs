@@ -33,7 +33,7 @@ pub enum Check {
     DTypes,
     /// After all this the model gives the same output as before, and has the same names, types and weights.
     Left,
-    /// Gradients agree with finite differences. Made where it is [asked for](crate::SelfCheck::gradients).
+    /// Gradients agree with finite differences. Made where it is [asked for](crate::check::SelfCheck::gradients).
     Gradients,
 }
 

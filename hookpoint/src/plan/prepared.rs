@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{selected, Plan};
 use crate::access::Access;
 use crate::error::{Error, ErrorKind, Result};
-use crate::manager::Stamp;
+use crate::manage::Stamp;
 use crate::recording::{Recording, Schedule};
 use crate::run::{Dispatch, Interests, Order, Request};
 use crate::tree::{AutoHook, NodeId, Tree};

@@ -12,7 +12,7 @@
 //! ```
 #![doc = include_str!("../two_layers.txt")]
 //! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-//! use hookpoint::{ablate, Sweep};
+//! use hookpoint::{sweep::Sweep, ablate};
 //!
 //! let clean = Tensor::new(&[[1f32, 3.]], &Device::Cpu)?;
 //! let second = |out: &Tensor| out.get(0)?.get(1)?.to_scalar::<f32>().map(f64::from);
@@ -163,7 +163,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// ```
     /// use candle_core::{Device, Module, Result, Tensor};
     /// use candle_nn::Linear;
-    /// use hookpoint::{ablate, prelude::*, Sweep};
+    /// use hookpoint::{sweep::Sweep, ablate, prelude::*};
     ///
     /// #[derive(Clone, AutoHook)]
     /// struct Adds { linear: Linear, seen: Option<Tensor> }
@@ -265,7 +265,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{ablate, Sweep};
+    /// use hookpoint::{sweep::Sweep, ablate};
     ///
     /// let sweep = Sweep::over(&model, "up[:, *]")?.measure_at(":hidden[0]")?;
     /// let found = sweep.edit(ablate::scale(5.), &x, |m, x| m.forward(x), |hidden| {
@@ -322,7 +322,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     /// use candle_core::{Device, Module, Result, Tensor};
     /// use candle_nn::Linear;
     /// use hookpoint::sweep::Verify;
-    /// use hookpoint::{ablate, prelude::*, ErrorKind, Sweep};
+    /// use hookpoint::{sweep::Sweep, ablate, prelude::*, ErrorKind};
     ///
     /// #[derive(AutoHook)]
     /// struct Centred { linear: Linear }

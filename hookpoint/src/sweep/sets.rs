@@ -30,7 +30,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::Sweep;
+    /// use hookpoint::sweep::Sweep;
     /// use std::collections::HashMap;
     ///
     /// let five = Tensor::new(&[5f32], &Device::Cpu)?;

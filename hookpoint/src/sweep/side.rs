@@ -16,6 +16,9 @@ use crate::pattern::Pattern;
 use crate::plan::{Keeps, Taped, Way};
 use crate::run::{HookCtx, Listens};
 
+/// Changes at one point, each with the number of its copy.
+type Changes<'c> = Vec<(usize, Change<'c>)>;
+
 /// A copy of the input, with the cell that changes something in it and what that puts in.
 pub(super) type Copy<'c> = Option<(&'c Cell, &'c [Tensor])>;
 

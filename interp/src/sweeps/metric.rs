@@ -1,7 +1,10 @@
 //! Logits as the metric of a sweep, without computing all the others.
 
 use candle_core::{Tensor, D};
-use hookpoint::{HookCtx, Result, Sweep, SweepResult};
+use hookpoint::{
+    sweep::{Sweep, SweepResult},
+    HookCtx, Result,
+};
 
 use crate::lens::Target;
 use crate::{Norm, Output, Transformer};

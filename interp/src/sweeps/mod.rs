@@ -33,7 +33,7 @@
 mod metric;
 mod path;
 
-use hookpoint::{Hooked, Result, Sweep};
+use hookpoint::{sweep::Sweep, Hooked, Result};
 
 use crate::{Site, Transformer};
 pub use metric::LogitMetric;

@@ -2,7 +2,10 @@
 
 use candle_core::Tensor;
 use hookpoint::sweep::{Axis, Sets, Verify};
-use hookpoint::{ActivationCache, Error, Hooked, Result, Sweep, SweepResult};
+use hookpoint::{
+    sweep::{Sweep, SweepResult},
+    ActivationCache, Error, Hooked, Result,
+};
 
 use super::{beside, patterns, Cells, LogitMetric, Part};
 use crate::{Head, Site, Transformer};

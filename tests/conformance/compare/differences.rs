@@ -5,9 +5,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Instant;
 
 use candle_core::{Result, Tensor};
-use hookpoint::{
-    check_gradients, AutoHook, ErrorKind, GradientReport, HookDict, Hooked,
-};
+use hookpoint::{check::GradientReport, check_gradients, AutoHook, ErrorKind, HookDict, Hooked};
 use serde_json::{json, Value};
 
 use crate::annotated::zoo::weights::in_double_precision;

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// When a hook is called.
 ///
 /// ```
-/// use hookpoint::HookCategory;
+/// use hookpoint::manage::HookCategory;
 ///
 /// let category: HookCategory = "forward_pre_hook".parse()?;
 /// assert_eq!(category, HookCategory::ForwardPre);

@@ -61,7 +61,7 @@ use state::{Entry, Shared, State};
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::{HookCategory, HookFilter};
+/// use hookpoint::manage::{HookCategory, HookFilter};
 ///
 /// let hooks = model.manager();
 /// hooks.register("double", ["up", "down"]).hook(|_, x| Ok(Some((x * 2.)?)))?;

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::{Over, Tracker};
+/// use hookpoint::track::{Over, Tracker};
 ///
 /// let mut tracker = Tracker::new().reduce("up", Over::Dims(vec![0]))?.reduce("down", Over::All)?;
 /// tracker.run(&model, |m| m.forward(&x))?;

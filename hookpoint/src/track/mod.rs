@@ -38,7 +38,7 @@ use tracked::{Record, Reduction, Side, Step};
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::{Keep, Over, Tracker};
+/// use hookpoint::track::{Keep, Over, Tracker};
 ///
 /// let mut tracker = Tracker::new()
 ///     .record(["down:in", "down"], Keep::Last(2))?
@@ -166,7 +166,7 @@ impl Tracker {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{Keep, Tracker};
+    /// use hookpoint::track::{Keep, Tracker};
     ///
     /// let mut tracker = Tracker::new().record("down", Keep::All)?;
     /// tracker.run_all(&model, [x.clone(), x.neg()?], |m, batch| m.forward(&batch))?;
@@ -197,7 +197,7 @@ impl Tracker {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{Keep, Over, Tracker};
+    /// use hookpoint::track::{Keep, Over, Tracker};
     ///
     /// let mut tracker = Tracker::new()
     ///     .record("up", Keep::All)?

@@ -113,7 +113,7 @@ impl Tracked {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{Keep, Tracker};
+    /// use hookpoint::track::{Keep, Tracker};
     ///
     /// let mut tracker = Tracker::new().record("up", Keep::All)?;
     /// tracker.run_all(&model, [x.clone(), x.neg()?], |m, batch| m.forward(&batch))?;

@@ -21,7 +21,7 @@ use crate::plan::BoxedError;
 /// ```
 #[doc = include_str!("../two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::HookFilter;
+/// use hookpoint::manage::HookFilter;
 ///
 /// let hooks = model.manager();
 /// let up = hooks.register("up", "up").hook(|_, x| Ok(Some((x + 10.)?)))?;
@@ -86,7 +86,7 @@ impl HookManager {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{HookFilter};
+    /// use hookpoint::manage::HookFilter;
     ///
     /// let hooks = model.manager();
     /// hooks.register("double", "down").inactive().hook(|_, x| Ok(Some((x * 2.)?)))?;
