@@ -1,6 +1,7 @@
 use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
+use hookpoint::sweep::Verify;
 use hookpoint::{ErrorKind, Sweep};
 use hookpoint_models::gpt2;
 use hookpoint_models::lens::Target;
@@ -173,6 +174,10 @@ fn a_cell_that_is_nan_by_itself_is_told_from_one_that_was_spoilt() -> Test {
     let names: Vec<&str> = found.not_finite().map(|cell| cell.name).collect();
     assert_eq!(names, [":mixed[:, 2]"]);
     assert!(found.to_string().contains("by itself"), "{found}");
+    let unchecked =
+        Sweep::over(&model, ":mixed[:, *]")?.verify(Verify::Nothing).edit(third, &x, run, total)?;
+    assert!(!unchecked.to_string().contains("by itself"), "{unchecked}");
+    assert!(unchecked.to_string().contains("1 without a number"), "{unchecked}");
     assert!(found.get(":mixed[:, 2]")?.is_nan());
     assert!(found.get(":mixed[:, 1]")?.is_finite());
     Ok(())
