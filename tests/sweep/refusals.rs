@@ -1,7 +1,8 @@
 use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::{sweep::Sweep, ErrorKind};
+use hookpoint::sweep::{Sweep, Verify};
+use hookpoint::ErrorKind;
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
 use hookpoint_models::gpt2;
@@ -173,6 +174,10 @@ fn a_cell_that_is_nan_by_itself_is_told_from_one_that_was_spoilt() -> Test {
     let names: Vec<&str> = found.not_finite().map(|cell| cell.name).collect();
     assert_eq!(names, [":mixed[:, 2]"]);
     assert!(found.to_string().contains("by itself"), "{found}");
+    let unchecked =
+        Sweep::over(&model, ":mixed[:, *]")?.verify(Verify::Nothing).edit(third, &x, run, total)?;
+    assert!(!unchecked.to_string().contains("by itself"), "{unchecked}");
+    assert!(unchecked.to_string().contains("1 without a number"), "{unchecked}");
     assert!(found.get(":mixed[:, 2]")?.is_nan());
     assert!(found.get(":mixed[:, 1]")?.is_finite());
     Ok(())

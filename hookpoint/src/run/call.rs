@@ -311,7 +311,7 @@ impl RunState<'_> {
             }
             // In case that its code is not annotated.
             let parts = gathered_inputs(node, asked.inputs, |_| Replace::Yes);
-            let called_with = Some(self.stack.is_called_with(named(&parts, "in")));
+            let called_with = Some(self.stack.begin_call(named(&parts, "in")));
             return Call { announced: Some(at), called_with, ..Call::of(node) }.into();
         }
         self.note_layer(node, asked.inputs);
@@ -396,7 +396,7 @@ impl RunState<'_> {
                 let mut parts = gathered_inputs(node, inputs, can_replace);
                 self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
                 new_input = parts.first().filter(|part| part.is_new).map(|part| part.tensor.clone());
-                call.called_with = Some(self.stack.is_called_with(named(&parts, "in")));
+                call.called_with = Some(self.stack.begin_call(named(&parts, "in")));
             } else {
                 for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
                     let replace = can_replace(number);
@@ -535,7 +535,7 @@ impl RunState<'_> {
     }
 
     fn shown_after(&self, call: Call, mut result: ErasedMut<'_>) {
-        let inputs = call.called_with.map(|at| self.stack.was_called_with(at));
+        let inputs = call.called_with.map(|at| self.stack.end_call(at));
         if call.announced.is_some_and(|at| self.stack.was_claimed(at)) {
             return;
         }

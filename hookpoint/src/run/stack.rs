@@ -101,7 +101,7 @@ impl Stack {
     }
 
     /// Notes what a module is called with, and says where.
-    pub fn is_called_with(&self, inputs: Named) -> u32 {
+    pub fn begin_call(&self, inputs: Named) -> u32 {
         let mut called_with = self.called_with.borrow_mut();
         called_with.push(inputs);
         called_with.len() as u32 - 1
@@ -109,7 +109,7 @@ impl Stack {
 
     /// What a module was called with, which is then forgotten, and so are calls inside it that did not
     /// return because somebody caught a panic.
-    pub fn was_called_with(&self, at: u32) -> Named {
+    pub fn end_call(&self, at: u32) -> Named {
         let mut called_with = self.called_with.borrow_mut();
         called_with.truncate(at as usize + 1);
         called_with.pop().unwrap_or_default()

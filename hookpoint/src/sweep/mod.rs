@@ -381,7 +381,7 @@ impl<'a, M: AutoHook + Clone + 'a, C> Sweep<'a, M, &mut Hooked<M>, C> {
 fn ours<D: Into<BoxedError>>(
     metric: impl Fn(&Tensor) -> std::result::Result<f64, D>,
 ) -> impl Fn(&Tensor) -> Result<f64> {
-    move |value| metric(value).map_err(|error| Error::from_boxed(error.into()))
+    move |value| metric(value).map_err(Error::other)
 }
 
 /// Is it one point of the model?

@@ -180,8 +180,9 @@ impl SweepResult {
         })
     }
 
-    /// The cells whose metric is NaN or infinite. The first and the last such cell of every run were made again by
-    /// themselves, up to eight of them, and gave no number there either: one that was spoilt by others is an error.
+    /// The cells whose metric is NaN or infinite. Unless the sweep [checks nothing](super::Verify::Nothing), the first and
+    /// the last such cell of every run were made again by themselves, up to eight of them, and gave no number there
+    /// either: one that was spoilt by others is an error.
     pub fn not_finite(&self) -> impl Iterator<Item = SweepCell<'_>> {
         self.cells().filter(|cell| !cell.value.is_finite())
     }
@@ -255,7 +256,10 @@ impl fmt::Display for SweepResult {
         }
         let not_finite = self.not_finite().count();
         if not_finite > 0 {
-            write!(f, "; {not_finite} without a number: the metric is NaN or infinite by itself, too")?;
+            write!(f, "; {not_finite} without a number: the metric is NaN or infinite")?;
+            if self.work.checks.cells > 0 {
+                f.write_str(", by itself, too")?;
+            }
         }
         let whole = self.clean.map_or(1., |clean| if shares { clean - self.baseline } else { 1. });
         let text = |value: &Option<f64>| match value {

@@ -194,7 +194,7 @@ impl<'p> BackwardPass<'p> {
         let call = {
             let mut calls = self.gradients.calls.borrow_mut();
             let Some(call) = calls.get_mut(&key) else { return Ok(()) };
-            if let Some(part) = call.part_mut(point) {
+            if let Some(part) = call.part(point) {
                 part.grad = Some(grad.clone());
             }
             if !call.is_complete() {

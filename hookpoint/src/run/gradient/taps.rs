@@ -112,7 +112,7 @@ pub(in crate::run) struct Part {
 }
 
 impl Call {
-    pub fn part_mut(&mut self, key: PointKey) -> Option<&mut Part> {
+    pub fn part(&mut self, key: PointKey) -> Option<&mut Part> {
         self.inputs.iter_mut().chain(&mut self.outputs).find(|part| part.key == key)
     }
 
