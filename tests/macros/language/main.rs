@@ -5,11 +5,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 // What some of the cases are about.
 #![allow(
+    clippy::assign_op_pattern,
     clippy::boxed_local,
+    clippy::explicit_auto_deref,
     clippy::needless_late_init,
     clippy::never_loop,
     clippy::non_minimal_cfg,
+    clippy::redundant_pattern_matching,
     clippy::toplevel_ref_arg,
+    clippy::unnecessary_map_on_constructor,
     clippy::unused_unit
 )]
 
