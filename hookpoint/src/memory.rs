@@ -35,6 +35,11 @@ pub fn in_use() -> Option<usize> {
     COUNTS.load(Relaxed).then(|| IN_USE.load(Relaxed))
 }
 
+/// How many bytes the elements of a tensor take.
+pub(crate) fn bytes_of(tensor: &candle_core::Tensor) -> usize {
+    tensor.elem_count() * tensor.dtype().size_in_bytes()
+}
+
 /// So many bytes more are in use.
 #[inline]
 pub(crate) fn taken(bytes: usize) {

@@ -13,6 +13,7 @@ use candle_core::Tensor;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
+use crate::memory::bytes_of;
 use crate::pattern::{point_name, Pattern};
 use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
 use crate::tree::{FastMap, FastSet, Kind, NodeId, Tree, Weight};
@@ -210,7 +211,7 @@ impl Recording {
 
     /// Bytes of what it keeps.
     pub(crate) fn bytes_kept(&self) -> usize {
-        self.inner.calls.iter().filter_map(|call| call.value.as_ref()).map(bytes).sum()
+        self.inner.calls.iter().filter_map(|call| call.value.as_ref()).map(bytes_of).sum()
     }
 
     /// Bytes of the answers that runs get which are changed at these times, and which are repeated for every
@@ -227,7 +228,7 @@ impl Recording {
                 };
                 until = call.time.1;
                 if call.rows != Rows::Same {
-                    repeated.insert(at, bytes(value));
+                    repeated.insert(at, bytes_of(value));
                 }
             }
         }
@@ -391,10 +392,6 @@ fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
     // A binding that is called `out` is not the output.
     let mut names = point.names.iter().filter(|name| *name != "out" || point.key.is_of_output());
     names.find(|name| pattern.matches_value(name)).map(String::as_str)
-}
-
-fn bytes(tensor: &Tensor) -> usize {
-    tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
 fn is_repeated(one: &[usize], all: &[usize], copies: usize) -> bool {

@@ -170,15 +170,12 @@ fn a_generic_field_has_the_state_of_its_type() -> Test {
     Ok(())
 }
 
-#[test]
-fn a_cell_that_is_filled_later_is_state() -> Test {
-    #[derive(AutoHook)]
-    struct Fills {
-        once: Maybe,
-        shared: MaybeShared,
-        cell: RefCell<()>,
-    }
-    let tree = Fills { once: Maybe::new(), shared: MaybeShared::new(), cell: RefCell::new(()) };
-    assert_eq!(tree.hook_dict().keys().collect::<Vec<_>>(), [""]);
-    Ok(())
+fields! { a_cell_that_is_filled_later_is_state:
+    once: Maybe = { CALLS.set(0); Maybe::new() },
+        |cell| { cell.get_or_init(Count::default); CALLS.set(CALLS.get() + 1) }, |_| CALLS.get();
+    once_shared: MaybeShared = { CALLS.set(0); MaybeShared::new() },
+        |cell| { cell.get_or_init(Count::default); CALLS.set(CALLS.get() + 1) }, |_| CALLS.get();
+    in_a_cell: Option<RefCell<Count>> = { CALLS.set(0); Some(RefCell::default()) },
+        |_| CALLS.set(CALLS.get() + 1), |_| CALLS.get();
+    ; RUN
 }

@@ -9,7 +9,7 @@ use candle_core::Tensor;
 
 use super::{Answer, Call, End, Interest, Listener, Operation, Point};
 use crate::error::Result;
-use crate::memory;
+use crate::memory::{self, bytes_of};
 use crate::tree::Kind;
 use trace::Span;
 
@@ -185,11 +185,6 @@ impl Profile {
         }
         self.note_span(entry, started, whole);
     }
-}
-
-/// How many bytes the elements of a tensor take.
-fn bytes_of(tensor: &Tensor) -> usize {
-    tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
 /// Waits until a device is done with what it was given.

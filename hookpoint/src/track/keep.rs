@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use candle_core::Tensor;
 
 use crate::error::{Error, Result};
+use crate::memory::bytes_of;
 
 /// How many of the recorded values are kept, and what happens to the others. What is dropped is counted:
 /// [`Tracked::dropped`](super::Tracked::dropped).
@@ -47,18 +48,14 @@ pub(super) struct Buffers {
     pub points: Vec<Buffer>,
 }
 
-fn bytes(tensor: &Tensor) -> usize {
-    tensor.elem_count() * tensor.dtype().size_in_bytes()
-}
-
 impl Buffers {
     pub fn bytes(&self) -> usize {
-        self.points.iter().flat_map(|point| &point.values).map(|kept| bytes(&kept.tensor)).sum()
+        self.points.iter().flat_map(|point| &point.values).map(|kept| bytes_of(&kept.tensor)).sum()
     }
 
     /// Is there room for the values of one step?
     pub fn check(&self, values: &[(String, Tensor)]) -> Result<()> {
-        let new: usize = values.iter().map(|(_, tensor)| bytes(tensor)).sum();
+        let new: usize = values.iter().map(|(_, tensor)| bytes_of(tensor)).sum();
         let (before, limit, remedy) = match self.keep {
             Keep::All | Keep::First(_) | Keep::Last(_) => return Ok(()),
             Keep::LastBytes(limit) => (0, limit, "raise the limit, record fewer points, or an index of them"),
