@@ -31,14 +31,19 @@ pub(crate) struct Node {
     pub end: NodeId,
     /// Which module this is, parameters not counted: they come and go with a model's state.
     pub number: u32,
-    /// Has it an address of its own? Values of size zero have none.
-    has_place: bool,
     /// How wide the output of a well-known layer is.
     pub width: Option<usize>,
     /// May its state change while it is only borrowed?
     pub has_state: bool,
     /// Is it a layer that computes something else in training: draws lots, keeps statistics?
     pub minds_training: bool,
+    own: Own,
+}
+
+/// What only the tree itself knows of a node.
+struct Own {
+    /// Has it an address of its own? Values of size zero have none.
+    has_place: bool,
     /// Has the type an annotated `forward*`? Found out when first asked.
     has_forward: OnceLock<bool>,
     /// What its type is defined as, where that is generic.
@@ -52,26 +57,49 @@ pub(crate) struct Node {
 pub(crate) struct Tree {
     pub nodes: Vec<Node>,
     steps: Vec<Step>,
+    modules: u32,
+    lookup: Lookup,
+    memory: Memory,
+    texts: Texts,
+    /// Modules whose gradients were compared with finite differences.
+    compared: Mutex<Vec<NodeId>>,
+    walk: Walk,
+}
+
+/// What lives where.
+#[derive(Default)]
+struct Lookup {
     places: Table<(usize, TypeId), Places>,
     receivers: FastMap<TypeId, Receiver>,
     parameters: Table<TensorId, Places>,
     /// The number of the parameter that was made last, which tells most other tensors from parameters.
     last_parameter: u64,
+}
+
+/// The memory of the model's tensors, and who writes to it.
+#[derive(Default)]
+struct Memory {
     /// The buffers that the model owns, and may write to.
     buffers: FastSet<usize>,
     /// Tells most other buffers from those.
     buffer_sieve: Sieve,
-    modules: u32,
-    /// Modules whose gradients were compared with finite differences.
-    compared: Mutex<Vec<NodeId>>,
-    segments: OnceLock<Vec<Arc<[String]>>>,
-    names: OnceLock<Arc<[Arc<str>]>>,
     writes: OnceLock<bool>,
     /// Has code written into a tensor that no description of the model's methods tells of?
     wrote: AtomicBool,
+}
+
+/// Paths and names, made when first asked for.
+#[derive(Default)]
+struct Texts {
+    segments: OnceLock<Vec<Arc<[String]>>>,
+    names: OnceLock<Arc<[Arc<str>]>>,
+}
+
+/// Where a walk is.
+#[derive(Default)]
+struct Walk {
     /// What the model computes with, where the walk is to note that.
     weights: Option<Vec<Weight>>,
-    // While walking.
     path: Vec<Step>,
     open: Vec<(NodeId, usize)>,
     /// The module that takes no state from the field that is visited.
@@ -120,14 +148,15 @@ impl Tree {
 
     /// The tensors that a model computes with: its parameters, and those of the layers that show theirs.
     pub fn weights_of<M: AutoHook + ?Sized>(model: &M) -> Vec<Weight> {
-        let mut tree = Tree { weights: Some(Vec::new()), ..Tree::default() };
+        let mut tree =
+            Tree { walk: Walk { weights: Some(Vec::new()), ..Walk::default() }, ..Tree::default() };
         model.visit(&mut Visitor::new(&mut tree));
-        tree.weights.unwrap_or_default()
+        tree.walk.weights.unwrap_or_default()
     }
 
     fn note_weight(&mut self, inside: &str, tensor: &Tensor) {
-        let Some(weights) = &mut self.weights else { return };
-        let mut steps: Vec<String> = self.path.iter().map(|step| step.text().into_owned()).collect();
+        let Some(weights) = &mut self.walk.weights else { return };
+        let mut steps: Vec<String> = self.walk.path.iter().map(|step| step.text().into_owned()).collect();
         if !inside.is_empty() {
             steps.push(inside.to_string());
         }
@@ -135,30 +164,30 @@ impl Tree {
     }
 
     pub(super) fn push(&mut self, step: Step) {
-        self.boxes.clear();
-        self.path.push(step);
+        self.walk.boxes.clear();
+        self.walk.path.push(step);
     }
 
     pub(super) fn pop(&mut self) {
-        self.boxes.clear();
-        self.path.pop();
+        self.walk.boxes.clear();
+        self.walk.path.pop();
     }
 
     pub(super) fn also_at<T>(&mut self, place: &T) {
         let place = Erased::of(place);
-        self.boxes.push((place.address(), place.type_id()));
+        self.walk.boxes.push((place.address(), place.type_id()));
     }
 
     pub(super) fn enter<T: ?Sized, C: Caller<T>>(&mut self, module: &T, kind: Kind) -> NodeId {
         let place = Erased::of(module);
         let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
         if let Some(node) = self.nodes.last_mut() {
-            node.has_place = std::mem::size_of_val(module) > 0;
+            node.own.has_place = std::mem::size_of_val(module) > 0;
             node.minds_training = C::MINDS_TRAINING;
         }
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
             node.width = layers::width(place);
-            if self.weights.is_some() {
+            if self.walk.weights.is_some() {
                 for (name, tensor) in layers::weights(place) {
                     self.note_weight(name, tensor);
                 }
@@ -166,31 +195,31 @@ impl Tree {
         }
         // Values of size zero have no address of their own; only their box tells them apart.
         self.place((place.address(), place.type_id()), id);
-        for boxed in std::mem::take(&mut self.boxes) {
+        for boxed in std::mem::take(&mut self.walk.boxes) {
             self.place(boxed, id);
         }
-        if !self.receivers.contains_key(&place.type_id()) {
-            self.receivers.extend(receivers::<T, C>());
+        if !self.lookup.receivers.contains_key(&place.type_id()) {
+            self.lookup.receivers.extend(receivers::<T, C>());
         }
-        self.open.push((id, self.path.len()));
+        self.walk.open.push((id, self.walk.path.len()));
         id
     }
 
     pub(super) fn callable<T, C: Caller<T>>(&mut self) {
         let (of, receiver) = receiver_itself::<T, C>();
-        self.receivers.insert(of, receiver);
+        self.lookup.receivers.insert(of, receiver);
     }
 
     /// Says what the generic type of the module that was just entered is defined as.
     pub(super) fn is_defined(&mut self, definition: &'static TypeInfo) {
         if let Some(node) = self.nodes.last_mut() {
-            node.definition = Some(definition);
+            node.own.definition = Some(definition);
         }
     }
 
     pub(super) fn has_state(&mut self) {
-        let id = self.open.last().map(|(id, _)| *id as usize);
-        if self.pure.is_some_and(|pure| id == Some(pure as usize)) {
+        let id = self.walk.open.last().map(|(id, _)| *id as usize);
+        if self.walk.pure.is_some_and(|pure| id == Some(pure as usize)) {
             return;
         }
         if let Some(node) = id.and_then(|id| self.nodes.get_mut(id)) {
@@ -200,9 +229,9 @@ impl Tree {
 
     /// Visits a field of the innermost module, which takes no state from it.
     pub(super) fn pure(&mut self, inside: impl FnOnce(&mut Self)) {
-        let around = std::mem::replace(&mut self.pure, self.open.last().map(|(id, _)| *id));
+        let around = std::mem::replace(&mut self.walk.pure, self.walk.open.last().map(|(id, _)| *id));
         inside(self);
-        self.pure = around;
+        self.walk.pure = around;
     }
 
     /// Visits what a cell or a lock holds. Layers in it stay what they are; anything else is state: a tensor,
@@ -210,7 +239,7 @@ impl Tree {
     pub(super) fn cell(&mut self, inside: impl FnOnce(&mut Self)) {
         let first = self.nodes.len();
         inside(self);
-        let open = self.open.last().map(|(id, _)| *id);
+        let open = self.walk.open.last().map(|(id, _)| *id);
         let direct: Vec<&Node> = self.nodes.iter().skip(first).filter(|node| node.parent == open).collect();
         let changes = |node: &&Node| match node.kind {
             Kind::Leaf => false,
@@ -237,8 +266,8 @@ impl Tree {
     /// Does annotated code of the model write into tensors in place, for all that is known? Then nothing that comes
     /// from it, and nothing that is given to it, may share memory with what others hold.
     pub fn writes_in_place(&self) -> bool {
-        self.wrote.load(Ordering::Relaxed)
-            || *self.writes.get_or_init(|| {
+        self.memory.wrote.load(Ordering::Relaxed)
+            || *self.memory.writes.get_or_init(|| {
                 let mut types: FastSet<TypeId> = FastSet::default();
                 let mut modules = self.nodes.iter().filter(|node| node.kind == Kind::Module);
                 modules.any(|node| {
@@ -250,7 +279,7 @@ impl Tree {
 
     /// Notes that the model writes into tensors, although no description tells of it.
     pub fn note_write(&self) {
-        self.wrote.store(true, Ordering::Relaxed);
+        self.memory.wrote.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn leave(&mut self, id: NodeId) {
@@ -258,30 +287,30 @@ impl Tree {
         if let Some(node) = self.nodes.get_mut(id as usize) {
             node.end = end;
         }
-        self.open.pop();
+        self.walk.open.pop();
     }
 
     pub(super) fn parameter(&mut self, tensor: &Tensor) {
-        self.boxes.clear();
+        self.walk.boxes.clear();
         let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
         let buffer = buffer(tensor);
-        self.buffers.insert(buffer);
-        self.buffer_sieve.insert(&buffer);
-        self.last_parameter = self.last_parameter.max(number(tensor.id()));
+        self.memory.buffers.insert(buffer);
+        self.memory.buffer_sieve.insert(&buffer);
+        self.lookup.last_parameter = self.lookup.last_parameter.max(number(tensor.id()));
         self.note_weight("", tensor);
-        if let Some(places) = self.parameters.entry(tensor.id(), || Places::None) {
+        if let Some(places) = self.lookup.parameters.entry(tensor.id(), || Places::None) {
             places.push(id);
         }
     }
 
     fn add(&mut self, kind: Kind, type_name: &'static str, type_id: TypeId) -> NodeId {
         let id = self.nodes.len() as NodeId;
-        let (parent, depth) = match self.open.last() {
+        let (parent, depth) = match self.walk.open.last() {
             Some((parent, depth)) => (Some(*parent), *depth),
             None => (None, 0),
         };
         let start = self.steps.len() as u32;
-        self.steps.extend(self.path.iter().skip(depth).cloned());
+        self.steps.extend(self.walk.path.iter().skip(depth).cloned());
         let steps = (start, self.steps.len() as u32);
         let (number, end) = (self.modules, id + 1);
         self.modules += u32::from(kind != Kind::Parameter);
@@ -292,13 +321,15 @@ impl Tree {
             parent,
             end,
             number,
-            has_place: kind == Kind::Parameter,
             width: None,
             has_state: false,
             minds_training: false,
-            has_forward: OnceLock::new(),
-            definition: None,
-            steps,
+            own: Own {
+                has_place: kind == Kind::Parameter,
+                has_forward: OnceLock::new(),
+                definition: None,
+                steps,
+            },
         };
         self.nodes.push(node);
         id
@@ -306,14 +337,14 @@ impl Tree {
 
     /// Modules and parameters that have several paths, as what several `Arc`s point to.
     pub fn shared(&self) -> Vec<Vec<NodeId>> {
-        let has_place = |id: &NodeId| self.node(*id).is_some_and(|node| node.has_place);
-        let places = self.places.values().chain(self.parameters.values());
+        let has_place = |id: &NodeId| self.node(*id).is_some_and(|node| node.own.has_place);
+        let places = self.lookup.places.values().chain(self.lookup.parameters.values());
         let placed = places.map(|places| places.as_slice().iter().copied().filter(has_place).collect());
         placed.filter(|same: &Vec<NodeId>| same.len() > 1).collect()
     }
 
     fn place(&mut self, place: (usize, TypeId), id: NodeId) {
-        if let Some(places) = self.places.entry(place, || Places::None) {
+        if let Some(places) = self.lookup.places.entry(place, || Places::None) {
             places.push(id);
         }
     }
@@ -329,7 +360,7 @@ impl Tree {
     }
 
     fn own_steps(&self, node: &Node) -> &[Step] {
-        self.steps.get(node.steps.0 as usize..node.steps.1 as usize).unwrap_or_default()
+        self.steps.get(node.own.steps.0 as usize..node.own.steps.1 as usize).unwrap_or_default()
     }
 
     /// The steps from the root to a node, as text; made for all nodes when first needed.
@@ -343,7 +374,7 @@ impl Tree {
     }
 
     fn all_segments(&self) -> &[Arc<[String]>] {
-        self.segments.get_or_init(|| {
+        self.texts.segments.get_or_init(|| {
             let mut all: Vec<Arc<[String]>> = Vec::with_capacity(self.nodes.len());
             let mut segments = Vec::new();
             for node in &self.nodes {
@@ -358,7 +389,7 @@ impl Tree {
 
     /// The names of all nodes, in order; made when first needed.
     pub fn names(&self) -> &Arc<[Arc<str>]> {
-        self.names.get_or_init(|| {
+        self.texts.names.get_or_init(|| {
             (0..self.nodes.len() as NodeId).map(|id| point_name(self.segments(id), "out").into()).collect()
         })
     }
@@ -377,7 +408,7 @@ impl Tree {
         caller: impl FnOnce() -> Option<NodeId>,
         hint: &str,
     ) -> Option<NodeId> {
-        match self.places.get((address, type_id))? {
+        match self.lookup.places.get((address, type_id))? {
             Places::One(only) => Some(*only),
             several => self.choose(several.as_slice(), caller(), hint),
         }
@@ -386,7 +417,7 @@ impl Tree {
     /// The same, where there is only one.
     #[inline]
     pub fn only_module_at(&self, address: usize, type_id: TypeId) -> Option<NodeId> {
-        match self.places.get((address, type_id))? {
+        match self.lookup.places.get((address, type_id))? {
             Places::One(only) => Some(*only),
             _ => None,
         }
@@ -395,21 +426,21 @@ impl Tree {
     /// The same for the module behind a receiver that is a reference to it, with its place.
     #[inline]
     pub fn only_module_behind(&self, receiver: Erased<'_>) -> Option<(NodeId, usize, TypeId)> {
-        let entry = self.receivers.get(&receiver.type_id()).filter(|entry| !entry.boxed)?;
+        let entry = self.lookup.receivers.get(&receiver.type_id()).filter(|entry| !entry.boxed)?;
         let (address, type_id) = entry.place_of(receiver);
         Some((self.only_module_at(address, type_id)?, address, type_id))
     }
 
     /// Is there a module of this type at this address that is called as a whole, and has a size?
     pub fn has_leaf_at(&self, address: usize, type_id: TypeId) -> bool {
-        let at = self.places.get((address, type_id)).map_or(&[][..], Places::as_slice);
-        let is_leaf = |node: &Node| node.kind == Kind::Leaf && node.has_place && node.type_id == type_id;
+        let at = self.lookup.places.get((address, type_id)).map_or(&[][..], Places::as_slice);
+        let is_leaf = |node: &Node| node.kind == Kind::Leaf && node.own.has_place && node.type_id == type_id;
         at.iter().filter_map(|id| self.node(*id)).any(is_leaf)
     }
 
     /// Is this the node of a module with this address and type?
     pub fn is_at(&self, id: NodeId, address: usize, type_id: TypeId) -> bool {
-        self.places.get((address, type_id)).is_some_and(|places| places.as_slice().contains(&id))
+        self.lookup.places.get((address, type_id)).is_some_and(|places| places.as_slice().contains(&id))
     }
 
     /// The module behind a receiver expression, with how to call it.
@@ -419,7 +450,7 @@ impl Tree {
         caller: impl Fn() -> Option<NodeId>,
         hint: &str,
     ) -> Option<(NodeId, &Receiver)> {
-        let entry = self.receivers.get(&receiver.type_id())?;
+        let entry = self.lookup.receivers.get(&receiver.type_id())?;
         let module = entry.module(receiver)?;
         if !entry.boxed {
             return Some((self.module_at(module.address(), module.type_id(), caller, hint)?, entry));
@@ -435,7 +466,7 @@ impl Tree {
 
     /// Is this an option of a module that is empty?
     pub fn is_nobody(&self, receiver: Erased<'_>) -> bool {
-        self.receivers.get(&receiver.type_id()).is_some_and(|entry| entry.module(receiver).is_none())
+        self.lookup.receivers.get(&receiver.type_id()).is_some_and(|entry| entry.module(receiver).is_none())
     }
 
     /// The parameter that this tensor is.
@@ -448,30 +479,30 @@ impl Tree {
         if !self.may_be_parameter(tensor) {
             return None;
         }
-        match self.parameters.get(tensor)? {
+        match self.lookup.parameters.get(tensor)? {
             Places::One(only) => Some(*only),
             several => self.choose(several.as_slice(), caller(), hint),
         }
     }
 
     pub fn is_parameter(&self, tensor: TensorId) -> bool {
-        self.may_be_parameter(tensor) && self.parameters.get(tensor).is_some()
+        self.may_be_parameter(tensor) && self.lookup.parameters.get(tensor).is_some()
     }
 
     /// Of nearly all other tensors it says no.
     #[inline]
     pub fn may_be_parameter(&self, tensor: TensorId) -> bool {
-        number(tensor) <= self.last_parameter
+        number(tensor) <= self.lookup.last_parameter
     }
 
     /// Does the model own this buffer, and so may write to it later?
     pub fn owns_buffer(&self, storage: &Storage) -> bool {
         let buffer = std::ptr::from_ref(storage) as usize;
-        self.buffer_sieve.may_hold(&buffer) && self.buffers.contains(&buffer)
+        self.memory.buffer_sieve.may_hold(&buffer) && self.memory.buffers.contains(&buffer)
     }
 
     pub fn has_parameters(&self) -> bool {
-        !self.parameters.is_empty()
+        !self.lookup.parameters.is_empty()
     }
 
     /// Of several nodes with one identity, the nearest to the caller; of those, the one that the
@@ -498,13 +529,13 @@ impl Tree {
 
     /// The instrumented methods of a node's type.
     pub fn methods(&self, node: &Node) -> &'static [&'static MethodInfo] {
-        registry::methods_of(node.type_id, node.type_name, node.definition)
+        registry::methods_of(node.type_id, node.type_name, node.own.definition)
     }
 
     /// Has the type of this node an annotated `forward*`?
     pub fn has_forward(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| {
-            *node.has_forward.get_or_init(|| self.methods(node).iter().any(|method| method.is_forward()))
+            *node.own.has_forward.get_or_init(|| self.methods(node).iter().any(|method| method.is_forward()))
         })
     }
 
