@@ -90,6 +90,8 @@ impl ModuleT for Trained {
     }
 }
 
+type Closure = Box<dyn Fn(&Tensor) -> Result<Tensor>>;
+
 fn x() -> Tensor {
     Tensor::new(&[[1f32, 2., 3.]], &Device::Cpu).unwrap()
 }
@@ -167,6 +169,9 @@ mod as_it_is_written {
     multiplies!(in_a_box, 2., Box<Leaf> = Box::new(Leaf), |this, h| this.leaf.forward(&h));
     multiplies!(shared, 2., Arc<Leaf> = Arc::new(Leaf), |this, h| this.leaf.forward(&h));
     multiplies!(a_trait_object, 100., Box<dyn Module> = Box::new(Leaf), |this, h| this.leaf.forward(&h));
+    multiplies!(a_closure_in_a_field, 2., Closure = Box::new(|x: &Tensor| x * 2.), |this, h| {
+        this.leaf.forward(&h)
+    });
     multiplies!(a_module_that_derefs_to_it, 1000., Around = Around(Leaf), |this, h| this.leaf.forward(&h));
     multiplies!(in_a_list, 2., Vec<Leaf> = vec![Leaf], |this, h| {
         let mut y = h.clone();
@@ -312,5 +317,55 @@ fn an_input_in_another_form_is_refused() -> hookpoint::Result<()> {
     let plan = model.plan().hook("leaf:in", |_, x| Ok(Some((x + 1.)?)))?;
     let error = plan.run(|m| m.one(x())).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotReplaceable { .. }), "{error}");
+    Ok(())
+}
+
+/// The call keeps the reference, which nothing else than `x` itself can be.
+#[test]
+fn a_value_of_the_methods_own_may_keep_its_argument() -> hookpoint::Result<()> {
+    struct Tape<'a> {
+        seen: Vec<&'a Tensor>,
+    }
+    impl<'a> Tape<'a> {
+        fn forward(&mut self, x: &'a Tensor) -> Result<Tensor> {
+            self.seen.push(x);
+            Ok(x.clone())
+        }
+    }
+    #[derive(AutoHook)]
+    struct Model {
+        leaf: Leaf,
+    }
+    #[auto_hook]
+    impl Model {
+        fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+            let h = x.clone();
+            let mut tape = Tape { seen: Vec::new() };
+            let same = tape.forward(&h)?;
+            self.leaf.forward(&(same * tape.seen.len() as f64)?)
+        }
+    }
+    multiplies_by(2., Hooked::new(Model { leaf: Leaf }), Model::forward)
+}
+
+/// The call might take the pointer with it, and then could not be made again.
+#[test]
+fn a_pointer_of_the_methods_own_is_called_once() -> hookpoint::Result<()> {
+    #[derive(AutoHook)]
+    struct Model {
+        leaf: Arc<Leaf>,
+    }
+    #[auto_hook]
+    impl Model {
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            let (h, leaf) = (x.clone(), Arc::clone(&self.leaf));
+            leaf.forward(&h)
+        }
+    }
+    let model = Hooked::new(Model { leaf: Arc::new(Leaf) });
+    let run = model.plan().hook("leaf:in", |_, x| Ok(Some((x + 1.)?)))?.run(|m| m.forward(&x()))?;
+    assert_eq!(numbers(&run.output), [4., 6., 8.]);
+    let error = model.plan().cache_grad(":h")?.backward(|m| m.forward(&x())?.sum_all()).unwrap_err();
+    assert!(error.to_string().contains("let layer = &layer;"), "{error}");
     Ok(())
 }

@@ -8,7 +8,8 @@
 
 use std::cell::{Ref, RefMut};
 use std::marker::PhantomData;
-use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use std::rc::Rc;
+use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use candle_core::{Result as Candle, Tensor};
 
@@ -128,20 +129,26 @@ fn often<R, A: ?Sized>(again: Again<R>, mut call: impl FnMut(&A) -> Made) -> R {
     again.make(&mut |x| call(raw::tensor_as(x)?).0)
 }
 
-/// As [`Often`], but the call may take the module with it.
+/// As [`Often`], but the call may take the pointer to the module with it.
 pub trait Once<A: ?Sized> {
     /// Makes the call.
     fn make<R>(&self, again: Again<R>, call: impl FnOnce(&A) -> Made) -> R;
 }
 
-impl<M: ?Sized, A: ?Sized> Once<A> for &Written<M, &A> {
-    fn make<R>(&self, again: Again<R>, call: impl FnOnce(&A) -> Made) -> R {
-        let mut call = Some(call);
-        again.make(&mut |x| call.take()?(raw::tensor_as(x)?).0)
-    }
+macro_rules! once {
+    ($($pointer:ident),*) => { $(
+        impl<M: ?Sized, A: ?Sized> Once<A> for &Written<$pointer<M>, &A> {
+            fn make<R>(&self, again: Again<R>, call: impl FnOnce(&A) -> Made) -> R {
+                let mut call = Some(call);
+                again.make(&mut |x| call.take()?(raw::tensor_as(x)?).0)
+            }
+        }
+    )* };
 }
+once!(Arc, Box, Rc);
 
-/// Takes the tensor as a value.
+/// Takes the tensor as a value. Or it is a method of a value that the function itself owns, which is no part of a
+/// model, and may keep the reference for as long as it likes: such a call is not made with another tensor.
 pub trait ByValue<A> {
     /// Makes the call.
     fn make<R>(&self, again: Again<R>, call: impl FnOnce(A) -> Made) -> R;
