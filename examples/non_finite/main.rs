@@ -36,7 +36,7 @@ struct Args {
     prompt: String,
 
     /// Where the model is broken
-    #[arg(long, value_name = "PATTERN", default_value = "blocks.1.mlp.hook_post[:, -1, 7]")]
+    #[arg(long, value_name = "PATTERN", default_value = "blocks.1.mlp.hook_post[:, -1]")]
     at: String,
 
     /// By what the values there are divided; 0 gives infinities and NaN
@@ -58,9 +58,9 @@ impl Task for &Args {
         let ids = subject.ids(&subject.encode(&self.prompt, 0)?)?;
         let by = self.divide_by;
         let broken = || subject.model.plan().hook(self.at.as_str(), move |_, value| Ok(Some((value / by)?)));
-        let mut watch = NonFinite::new();
+        let mut watch = NonFinite::new().masks_pass();
         broken()?.listen(&mut watch)?.run(|m| m.logits(&ids))?;
-        let mut backward = NonFinite::new();
+        let mut backward = NonFinite::new().masks_pass();
         let plan = broken()?.cache_grad("blocks.0.hook_resid_pre")?.listen(&mut backward)?;
         plan.backward(|m| m.logits(&ids)?.mean_all())?;
         drop(plan);
@@ -107,8 +107,8 @@ mod tests {
     fn the_point_that_was_broken_is_found() {
         let found = found(&[]);
         let value = found.value.unwrap();
-        assert!(value.name().starts_with("blocks.1.mlp"), "{value}");
-        assert_eq!(value.nan() + value.infinite(), 1);
+        assert!(value.name().contains("blocks.1.mlp") && value.name().contains("post"), "{value}");
+        assert!(value.nan() + value.infinite() > 1, "{value}");
         assert!(!value.before().is_empty());
         assert!(found.gradient.is_some());
     }

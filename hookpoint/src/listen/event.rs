@@ -1,7 +1,7 @@
 //! What listeners are told: points, values on their way, calls, operations, and how a run has ended.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use candle_core::Tensor;
 
@@ -148,6 +148,7 @@ pub struct Operation<'a> {
     pub(crate) file: &'static str,
     pub(crate) line: u32,
     pub(crate) operands: &'a [Tensor],
+    pub(crate) started: Instant,
     pub(crate) took: Duration,
 }
 

@@ -37,6 +37,7 @@ pub struct NonFinite {
     recent: VecDeque<(String, Vec<usize>)>,
     fails: bool,
     nan_only: bool,
+    masks_pass: bool,
 }
 
 /// A point with a NaN or an infinity.
@@ -123,9 +124,16 @@ impl NonFinite {
         Self::default()
     }
 
-    /// Lets infinities pass, as those of an attention mask.
+    /// Lets infinities pass.
     pub fn nan_only(mut self) -> Self {
         self.nan_only = true;
+        self
+    }
+
+    /// Lets negative infinity pass, as attention masks and the scores behind them hold it. Numbers that are too large
+    /// still show, where they are positive or where something is computed from them.
+    pub fn masks_pass(mut self) -> Self {
+        self.masks_pass = true;
         self
     }
 
@@ -167,7 +175,8 @@ impl NonFinite {
             return Ok(None);
         }
         let elements = wide.flatten_all()?.to_vec1::<f64>()?;
-        let counts = |x: &&f64| x.is_nan() || (!self.nan_only && x.is_infinite());
+        let passes = |x: f64| self.nan_only || (self.masks_pass && x < 0.);
+        let counts = |x: &&f64| x.is_nan() || (x.is_infinite() && !passes(**x));
         let Some(first) = elements.iter().position(|x| counts(&x)) else { return Ok(None) };
         let mut rest = first;
         let mut index: Vec<usize> = Vec::with_capacity(value.rank());

@@ -228,8 +228,7 @@ impl Listener for Profile {
         let parent = self.open.last().map(|open| open.entry);
         let name = format!("{}:{}", operation.name(), operation.line());
         let entry = self.entry(parent, &name, What::Operation);
-        let now = Instant::now();
-        let started = now.checked_sub(operation.took()).unwrap_or(now);
+        let started = operation.started;
         let (mut nested, whole) = (Duration::ZERO, operation.took());
         if let Some(around) = self.open.last_mut() {
             // Operands that were computed by calls have entries of their own.

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use candle_core::Tensor;
 
@@ -491,7 +492,8 @@ impl RunState<'_> {
         if who == 0 {
             return Ok(());
         }
-        let took = operation.started().map(|started| started.elapsed()).unwrap_or_default();
+        let started = operation.started().unwrap_or_else(Instant::now);
+        let took = started.elapsed();
         let operands = operation.tensors();
         let inside = self.caller().map(|node| self.tree.name(node)).unwrap_or_default();
         let site = operation.site();
@@ -501,6 +503,7 @@ impl RunState<'_> {
             file: site.file,
             line: site.line,
             operands: &operands,
+            started,
             took,
         };
         let Some(ops) = DynamicOps::for_type(result.type_id()) else { return Ok(()) };
