@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::raw::with_run;
 pub(crate) use crate::run::Keeps;
-use crate::run::{Finished, Learned, Listens, Log, Order, Request, RunState, Tape};
-use crate::tree::{FastSet, Kind, Node, NodeId, Tree};
+use crate::run::{Finished, Learned, Listens, Log, Met, Order, Request, RunState, Tape};
+use crate::tree::{Kind, Node, NodeId, Tree};
 
 /// Runs `f` with the requests in force on this thread.
 pub(super) fn execute<T, E: Into<BoxedError>>(
@@ -39,22 +39,24 @@ pub(super) fn execute<T, E: Into<BoxedError>>(
 
 /// The points that the plan selects and the run did not reach, request by request.
 fn unreached(order: &Order<'_>, finished: &Finished) -> Vec<Arc<str>> {
-    let mut unreached = Vec::new();
-    let mut met: Option<FastSet<(u32, NodeId)>> = None;
+    let mut unreached: Vec<Arc<str>> = Vec::new();
+    let mut met: Option<Met> = None;
     for (at, request) in (order.registered as u32..).zip(order.own()) {
-        let is_reached = |node: NodeId| {
-            let visits = finished.visits(node);
-            visits > request.pattern.call().unwrap_or(0)
-        };
-        let missing: Vec<NodeId> = match request.pattern.value() {
-            None => request.nodes.iter().copied().filter(|node| !is_reached(*node)).collect(),
-            Some(_) => {
-                let met = met.get_or_insert_with(|| finished.met(order.dispatch, order.requests));
-                request.nodes.iter().copied().filter(|node| !met.contains(&(at, *node))).collect()
+        let call = request.pattern.call().unwrap_or(0);
+        for node in &request.nodes {
+            let is_reached = match request.pattern.value() {
+                None => finished.visits(*node) > call,
+                Some(_) => met
+                    .get_or_insert_with(|| finished.met(order.dispatch, order.requests, order.tree))
+                    .has(at, *node),
+            };
+            if !is_reached {
+                let name: Arc<str> = point_of(order.tree, request, *node).into();
+                if !unreached.contains(&name) {
+                    unreached.push(name);
+                }
             }
-        };
-        let named = missing.into_iter().map(|node| point_of(order.tree, request, node).into());
-        unreached.extend(named.filter(|name| !unreached.contains(name)).collect::<Vec<_>>());
+        }
     }
     unreached
 }

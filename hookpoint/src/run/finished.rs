@@ -7,7 +7,7 @@ use super::record::Log;
 use super::scan::Scan;
 use super::{Dispatch, Request};
 use crate::pattern::Pattern;
-use crate::tree::{FastSet, NodeId, Tree};
+use crate::tree::{NodeId, Tree};
 
 /// What is left of a run.
 pub(crate) struct Finished {
@@ -26,6 +26,31 @@ pub(crate) struct Finished {
     pub replayed: Vec<NodeId>,
 }
 
+/// Which requests have met a point at which nodes, one bit for each of both.
+pub(crate) struct Met {
+    nodes: usize,
+    bits: Vec<u64>,
+}
+
+impl Met {
+    fn place(&self, request: u32, node: NodeId) -> (usize, u64) {
+        let bit = request as usize * self.nodes + node as usize;
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    fn note(&mut self, request: u32, node: NodeId) {
+        let (word, bit) = self.place(request, node);
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= bit;
+        }
+    }
+
+    pub fn has(&self, request: u32, node: NodeId) -> bool {
+        let (word, bit) = self.place(request, node);
+        self.bits.get(word).is_some_and(|word| word & bit != 0)
+    }
+}
+
 impl Finished {
     /// How often the output of a module, or a parameter, was reached.
     pub fn visits(&self, node: NodeId) -> usize {
@@ -34,11 +59,10 @@ impl Finished {
 
     /// Which requests have met a point at which nodes: by the name that they call it by, often enough for the call
     /// that they name.
-    pub fn met(&self, dispatch: &Dispatch, requests: &[Request<'_>]) -> FastSet<(u32, NodeId)> {
-        let mut met = FastSet::default();
-        self.each_met(dispatch, requests, &mut |id, node, _| {
-            met.insert((id, node));
-        });
+    pub fn met(&self, dispatch: &Dispatch, requests: &[Request<'_>], tree: &Tree) -> Met {
+        let nodes = tree.nodes.len();
+        let mut met = Met { nodes, bits: vec![0; (nodes * requests.len()).div_ceil(64)] };
+        self.each_met(dispatch, requests, &mut |id, node, _| met.note(id, node));
         met
     }
 

@@ -171,7 +171,9 @@ impl Entered {
             if may_share {
                 state.note_doubt(self.depth(), number, value.shared());
             }
-            state.tape_input(self.depth(), number, value.shared());
+            if state.listeners.tape.is_on() {
+                state.tape_input(self.depth(), number, value.shared());
+            }
             let mut value = value;
             if let Err(error) = state.argument_value(self.depth(), number, value.reborrow()) {
                 state.fail(error);
@@ -184,7 +186,9 @@ impl Entered {
     fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
         current(|state| {
             state.note_doubt(self.depth(), number, value);
-            state.tape_input(self.depth(), number, value);
+            if state.listeners.tape.is_on() {
+                state.tape_input(self.depth(), number, value);
+            }
             match state.argument(self.depth(), number, value, replace) {
                 Ok(new) => {
                     match &new {

@@ -394,7 +394,15 @@ impl RunState<'_> {
     }
 
     /// Notes an argument of the method with so many frames, for those who listen to calls.
+    #[inline]
     pub(super) fn hear_argument(&self, depth: usize, value: Erased<'_>) {
+        if !self.listeners.users.audience.is_empty() {
+            self.note_heard(depth, value);
+        }
+    }
+
+    #[cold]
+    fn note_heard(&self, depth: usize, value: Erased<'_>) {
         let mut frames = self.stack.frames.borrow_mut();
         let Some(frame) = frames.get_mut(depth - 1) else { return };
         if frame.node.is_some_and(|node| self.hears_calls(node) != 0) {

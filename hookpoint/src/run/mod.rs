@@ -54,7 +54,7 @@ pub use call_hooks::CallView;
 pub(crate) use call_hooks::{modules_only, CallHookFn, When};
 pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
-pub(crate) use finished::Finished;
+pub(crate) use finished::{Finished, Met};
 pub use frame::Entered;
 #[cfg(test)]
 pub(crate) use gradient::Taps;
