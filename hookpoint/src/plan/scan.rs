@@ -2,7 +2,7 @@
 
 use super::finish::{check_fired, Ended};
 use crate::error::{Error, ErrorKind, Result};
-use crate::run::{Finished, Order, SeenCall};
+use crate::run::{Finished, Order, Scanned, SeenCall};
 use crate::tree::{HookDict, HookEntry};
 
 /// What [`Hooked::scan`](crate::Hooked::scan) or [`Plan::scan`](crate::Plan::scan) has seen: every point that a run can be asked for, and what it missed.
@@ -43,7 +43,7 @@ impl<T> Scan<T> {
         check_fired(asked, allow_unfired, &finished, Ended::ByItself)?;
         let mut dict = HookDict::of_tree(asked.tree);
         let nodes: Vec<HookEntry> = dict.iter().cloned().collect();
-        let (seen, known, unknown) = finished.scan.unwrap_or_default().take(asked.dispatch);
+        let Scanned { seen, known, unknown } = finished.scan.unwrap_or_default().take(asked.dispatch);
         for (point, seen) in seen {
             if let Some(node) = nodes.get(point.node as usize) {
                 dict.note(node, &point.value, seen);

@@ -70,7 +70,7 @@ pub use record::side_effect;
 pub(crate) use record::{Keeps, Log, LoggedCall, LoggedPoint, Tape};
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 pub use request::{CacheAt, CacheOptions, IntoCaches};
-pub(crate) use scan::SeenCall;
+pub(crate) use scan::{Scanned, SeenCall};
 pub(crate) use shapes::Learned;
 pub(crate) use state::{Order, RunState};
 pub use step::{with_step, Step, Steps};

@@ -36,6 +36,13 @@ impl SeenCall {
     }
 }
 
+/// What a scan has seen.
+pub(crate) struct Scanned {
+    pub seen: Vec<(Arc<Described>, Seen)>,
+    pub known: Vec<SeenCall>,
+    pub unknown: Vec<SeenCall>,
+}
+
 impl Scan {
     /// A point is reached, which was reached so many times before.
     pub(super) fn point(&self, number: u32, visit: usize, value: &Tensor) {
@@ -56,11 +63,11 @@ impl Scan {
     }
 
     /// What was seen at the points, in the order in which they were met, and the calls: known and unknown.
-    pub fn take(self, dispatch: &Dispatch) -> (Vec<(Arc<Described>, Seen)>, Vec<SeenCall>, Vec<SeenCall>) {
+    pub fn take(self, dispatch: &Dispatch) -> Scanned {
         let mut seen: Vec<_> = self.seen.into_inner().into_iter().collect();
         seen.sort_by_key(|(_, (order, _))| *order);
         let described = |(number, (_, seen))| Some((dispatch.described(number)?, seen));
         let seen = seen.into_iter().filter_map(described).collect();
-        (seen, self.known.into_inner(), self.unknown.into_inner())
+        Scanned { seen, known: self.known.into_inner(), unknown: self.unknown.into_inner() }
     }
 }
