@@ -105,7 +105,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     }
 
     /// Keeps the values at the points that the patterns select. With an index, only that part is kept,
-    /// under a name that ends in the index. [`CacheOptions::at`] keeps them on another device or in another dtype.
+    /// under a name that ends in the index. [`CacheOptions::at`](crate::CacheOptions::at) keeps them on another device or in another dtype.
     pub fn cache(mut self, points: impl IntoCaches) -> Result<Self> {
         let (patterns, options) = points.into_caches()?;
         for pattern in patterns {

@@ -64,7 +64,7 @@ impl<T> Run<T> {
         self.skipped.iter().map(|name| &**name)
     }
 
-    /// The modules that did not run, because what they give was [recorded](Plan::replay). What is inside
+    /// The modules that did not run, because what they give was [recorded](crate::Plan::replay). What is inside
     /// them did not run either.
     pub fn replayed(&self) -> impl Iterator<Item = &str> {
         self.replayed.iter().map(|name| &**name)
