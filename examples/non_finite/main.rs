@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run --release --example non_finite
 //! cargo run --release --example non_finite -- --at "blocks.0.attn.hook_scores[:, 2]" --divide-by 0
-//! cargo run --release --example non_finite -- --at "blocks.1.hook_resid_mid" --divide-by 1e-30
+//! cargo run --release --example non_finite -- --at "blocks.1.attn:{q,k}" --divide-by 1e-25
 //! ```
 //!
 //! A hook breaks the model at one point; a listener, `NonFinite`, does not know where, and finds it. The last line of
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn numbers_that_are_too_large_are_found_where_they_overflow() {
-        let found = found(&["--at", "blocks.1.hook_resid_mid", "--divide-by", "1e-30"]);
+        let found = found(&["--at", "blocks.1.attn:{q,k}", "--divide-by", "1e-25"]);
         let value = found.value.unwrap();
-        assert!(!value.name().ends_with("resid_mid"), "{value}");
+        assert_eq!(value.name(), "blocks.1.attn:z", "behind the scores: {value}");
     }
 
     #[test]
