@@ -225,6 +225,12 @@ impl Listener for Profile {
 
     fn operation(&mut self, operation: &Operation<'_>, result: &Tensor) -> Result<Option<Tensor>> {
         wait_for(std::slice::from_ref(result))?;
+        let last = self.open.last().and_then(|around| around.inside.last());
+        // The call of a layer, which has an entry of its own: it began before the operation, and went on in it.
+        if last.is_some_and(|(began, took)| *began < operation.started && *began + *took > operation.started)
+        {
+            return Ok(None);
+        }
         let parent = self.open.last().map(|open| open.entry);
         let name = format!("{}:{}", operation.name(), operation.line());
         let entry = self.entry(parent, &name, What::Operation);
