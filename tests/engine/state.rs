@@ -248,3 +248,35 @@ fn inputs_of_models_that_change_themselves_can_be_replaced() -> Test {
     assert_eq!(numbers(&run.cache["blocks.1"]), [6., 6.]);
     Ok(())
 }
+
+/// One plan has the model by `&mut`, and cannot hand it out twice.
+#[test]
+fn a_plan_that_holds_its_model_exclusively_is_not_run_inside_its_own_run() -> Test {
+    let mut hooked = generates();
+    let plan = hooked.plan_mut();
+    let run = plan.run(|m| {
+        let inner = plan.run(|m| m.forward(&token(0))).map(|_| ());
+        m.forward(&token(0))?;
+        candle_core::Result::Ok(inner)
+    })?;
+    let error = run.output.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::PlanBusy), "{error}");
+    // And can be run again afterwards.
+    plan.run(|m| m.forward(&token(1)))?;
+    Ok(())
+}
+
+#[test]
+fn a_plan_that_replays_does_not_record() -> Test {
+    let mut hooked = generates();
+    let fresh = |m: &mut Generates| {
+        m.past = None;
+        m.kv.reset();
+        m.blocks.iter_mut().for_each(|block| block.sum = None);
+        m.forward(&token(0))
+    };
+    let (_, recording) = hooked.plan_mut().record(fresh)?;
+    let error = hooked.plan_mut().replay(&recording)?.record(fresh).err().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::RecordingReplay), "{error}");
+    Ok(())
+}
