@@ -36,6 +36,7 @@
 use candle_core::Tensor;
 
 use crate::cache::ActivationCache;
+use crate::convert::converted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::run::HookCtx;
 use crate::track::Tracker;
@@ -62,7 +63,7 @@ pub fn add(
             let remedy = "give it the shape of the value, or of its last dimensions";
             return Err(misfit(ctx.path(), "what is added", &what, value, remedy));
         }
-        let what = what.to_dtype(value.dtype())?.to_device(value.device())?;
+        let what = converted("what is added", ctx.path(), &what, value.dtype())?.to_device(value.device())?;
         Ok(Some(value.broadcast_add(&what)?))
     }
 }
@@ -83,7 +84,7 @@ pub fn mean(
             let remedy = "reduce over the first dimensions, and over those that differ from input to input";
             return Err(misfit(ctx.path(), "the mean", mean, value, remedy));
         }
-        let mean = mean.to_dtype(value.dtype())?.to_device(value.device())?;
+        let mean = converted("the mean", ctx.path(), mean, value.dtype())?.to_device(value.device())?;
         Ok(Some(mean.broadcast_as(value.shape())?.contiguous()?))
     }
 }
@@ -111,7 +112,7 @@ pub fn resample(
             let remedy = "take the activations of inputs of the same shape";
             return Err(misfit(ctx.path(), "the activation", donor, value, remedy));
         }
-        Ok(Some(donor.to_dtype(value.dtype())?.to_device(value.device())?))
+        Ok(Some(converted("the activation", ctx.path(), donor, value.dtype())?.to_device(value.device())?))
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) mod sealed {
     pub trait Access<M>: Sized + for<'m> Lends<'m, M> {
         fn model(&self) -> &M;
         fn tree(&self) -> Arc<Tree>;
+        /// Another one for every model, and after a change of it.
+        fn version(&self) -> u64;
         fn hooks(&self) -> &HookManager;
         /// The model for one run, and what is known of the shapes that its modules give.
         fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned);
@@ -86,6 +88,10 @@ impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
 
     fn tree(&self) -> Arc<Tree> {
         Hooked::tree(self)
+    }
+
+    fn version(&self) -> u64 {
+        Hooked::version(self)
     }
 
     fn hooks(&self) -> &HookManager {
@@ -126,6 +132,10 @@ impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
 
     fn tree(&self) -> Arc<Tree> {
         Hooked::tree(self)
+    }
+
+    fn version(&self) -> u64 {
+        Hooked::version(self)
     }
 
     fn hooks(&self) -> &HookManager {
@@ -169,6 +179,10 @@ impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
 
     fn tree(&self) -> Arc<Tree> {
         self.0.tree()
+    }
+
+    fn version(&self) -> u64 {
+        self.0.version()
     }
 
     fn hooks(&self) -> &HookManager {

@@ -106,6 +106,24 @@ pub enum ErrorKind {
         /// The dtype of what was given.
         found: String,
     },
+    /// A conversion to another dtype would lose numbers.
+    #[error(
+        "{what} at {} cannot be converted from {from} to {to}: {lost} of its numbers would be lost\n  scale it down first, or \
+         use a dtype that holds such numbers",
+        quoted(point)
+    )]
+    Lossy {
+        /// The point.
+        point: String,
+        /// What was to be converted, as in "the patch".
+        what: String,
+        /// Its dtype.
+        from: String,
+        /// The dtype it was to have.
+        to: String,
+        /// How many numbers would not be finite any more, or not the same.
+        lost: usize,
+    },
     /// An index does not exist in the tensor it is applied to.
     #[error("the index `[{index}]` is out of range at {} of shape {shape:?}: {reason}", quoted(point))]
     IndexOutOfRange {
@@ -310,14 +328,6 @@ pub enum ErrorKind {
     TooManyListeners {
         /// How many it can have.
         most: usize,
-    },
-    /// The model wrote into a tensor that a patch or a hook had given it, which holds other numbers now.
-    #[error("{operation} has written into a tensor that a patch, a hook or a recording gave to the model\n  \
-             derive `AutoHook` for the type whose method that is and make it a part of the model, or give a copy; from \
-             now on the model gets copies")]
-    PatchOverwritten {
-        /// What wrote, and where.
-        operation: String,
     },
     /// A model did not pass [`check_auto_hook`](crate::check_auto_hook).
     #[error("{report}")]

@@ -26,6 +26,10 @@ impl Fingerprint {
         self.0 = mixed(self.0, word);
     }
 
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     pub fn text(&mut self, text: &str) {
         self.word(text.len() as u64);
         text.bytes().for_each(|byte| self.word(u64::from(byte)));
@@ -75,8 +79,10 @@ impl Fingerprint {
             CpuStorage::F16(data) => self.words(data.get(range), step, |x| u64::from(x.to_bits())),
             CpuStorage::F32(data) => self.words(data.get(range), step, |x| u64::from(x.to_bits())),
             CpuStorage::F64(data) => self.words(data.get(range), step, |x| x.to_bits()),
-            // Types of fewer than eight bits, which nothing can be computed with.
-            _ => {}
+            CpuStorage::F8E4M3(data) => self.words(data.get(range), step, |x| u64::from(x.to_bits())),
+            // Types of fewer than eight bits, as bytes.
+            CpuStorage::F6E2M3(data) | CpuStorage::F6E3M2(data) => self.words(Some(data), step, u64::from),
+            CpuStorage::F4(data) | CpuStorage::F8E8M0(data) => self.words(Some(data), step, u64::from),
         }
     }
 

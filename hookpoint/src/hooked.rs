@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Tensor;
@@ -39,6 +40,8 @@ use crate::tree::{AutoHook, HookDict, Tree};
 /// ```
 pub struct Hooked<M> {
     model: Box<M>,
+    /// No two models have the same, nor one before and after it may have been changed.
+    version: u64,
     /// The index of the model, made when first needed and dropped when the model may have changed.
     tree: Mutex<Option<Arc<Tree>>>,
     learned: Learned,
@@ -46,11 +49,16 @@ pub struct Hooked<M> {
     recent: Recent,
 }
 
+fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl<M: AutoHook> Hooked<M> {
     /// Takes a model, or a reference to one.
     pub fn new(model: M) -> Self {
         let (tree, learned, manager, recent) = Default::default();
-        Self { model: Box::new(model), tree, learned, manager, recent }
+        Self { model: Box::new(model), version: next_version(), tree, learned, manager, recent }
     }
 
     /// Gives the model back. Registered hooks are dropped.
@@ -190,6 +198,10 @@ impl<M: AutoHook> Hooked<M> {
         &self.recent
     }
 
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     pub(crate) fn tree(&self) -> Arc<Tree> {
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         tree.get_or_insert_with(|| Arc::new(Tree::of(&*self.model))).clone()
@@ -224,6 +236,7 @@ impl<M> DerefMut for Hooked<M> {
     fn deref_mut(&mut self) -> &mut M {
         *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
         self.learned.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        self.version = next_version();
         &mut self.model
     }
 }

@@ -199,6 +199,7 @@ pub mod track;
 mod access;
 mod cache;
 mod capture;
+mod convert;
 mod device;
 mod fingerprint;
 mod hooked;

@@ -159,8 +159,9 @@ pub mod field {
     }
     impl<T: MayChange + ?Sized> PassOverKnown for &&Field<'_, T> {
         fn note_state(&self, visitor: &mut Visitor<'_>) {
-            if T::CHANGES {
-                visitor.has_state();
+            match T::CHANGES {
+                true => visitor.has_state(),
+                false => visitor.number(self.0, || self.1.bits()),
             }
         }
     }

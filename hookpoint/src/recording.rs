@@ -30,6 +30,8 @@ pub struct Recording {
 
 struct Inner {
     tree: Arc<Tree>,
+    /// Which model it is of, and in which state.
+    version: u64,
     calls: Vec<RecordedCall>,
     points: Vec<LoggedPoint>,
     /// What the modules that can be answered compute with.
@@ -80,7 +82,7 @@ pub(crate) struct Reached {
 impl Recording {
     /// From the logs of two runs with the same input: one that knows the order of everything, and one that
     /// nobody was watching, whose values are those of an ordinary run.
-    pub(crate) fn new(tree: Arc<Tree>, times: Log, values: Log) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, version: u64, times: Log, values: Log) -> Self {
         let counts = |log: &Log| {
             let mut counts: FastMap<u32, u32> = FastMap::default();
             log.calls.iter().for_each(|call| *counts.entry(call.module).or_insert(0) += 1);
@@ -113,7 +115,7 @@ impl Recording {
         };
         let calls = values.calls.iter().enumerate().map(recorded).collect();
         let (points, weights, variables, repeated) = (times.points, Vec::new(), Vec::new(), Mutex::default());
-        Self { inner: Arc::new(Inner { tree, calls, points, weights, variables, repeated }) }
+        Self { inner: Arc::new(Inner { tree, version, calls, points, weights, variables, repeated }) }
     }
 
     /// Notes what the model computes with, so that it is seen when that has changed.
@@ -145,8 +147,11 @@ impl Recording {
     }
 
     /// Does the model compute with what it had when it was recorded?
-    pub(crate) fn check_weights(&self, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
+    pub(crate) fn check_weights(&self, version: u64, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
         let stale = |what: String| Err(ErrorKind::StaleRecording { what }.into());
+        if version != self.inner.version {
+            return stale("it is of another `Hooked`, or the model was borrowed mutably since then".to_string());
+        }
         for (variable, before) in &self.inner.variables {
             if of_weight(variable)? != *before {
                 return stale("a variable was set since then".to_string());

@@ -75,7 +75,7 @@ where
     }
 
     fn weights(&self) -> Vec<Weight> {
-        Tree::weights_of(self.model.model())
+        Tree::weights_of(self.model.model()).into_iter().filter(|weight| !weight.is_number).collect()
     }
 
     fn silent(&self) -> Vec<String> {

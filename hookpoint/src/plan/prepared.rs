@@ -118,7 +118,9 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     pub(super) fn check_recording(&self) -> Result<()> {
         match &self.replays {
             Some(Replays { recording, trust: Trust::Nothing, .. }) => {
-                H::lend(&self.hooked, |hooked| recording.check_weights(|| Tree::weights_of(hooked.model())))
+                H::lend(&self.hooked, |hooked| {
+                    recording.check_weights(hooked.version(), || Tree::weights_of(hooked.model()))
+                })
             }
             _ => Ok(()),
         }

@@ -97,7 +97,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         }
         let (first, _, times) = self.noted(Listens::SCAN, Keeps::Shapes, &mut f)?;
         let (_, output, values) = self.noted(Listens::NOBODY, Keeps::Values, &mut f)?;
-        let mut recording = Recording::new(first.tree.clone(), times, values);
+        let version = H::lend(&self.hooked, |hooked| Ok(hooked.version()))?;
+        let mut recording = Recording::new(first.tree.clone(), version, times, values);
         let weights = H::lend(&self.hooked, |hooked| Ok(Tree::weights_of(hooked.model())))?;
         recording.note_weights(weights)?;
         Ok((output, recording))

@@ -9,9 +9,8 @@ use std::cell::{Cell, RefCell};
 use candle_core::{Storage, Tensor};
 
 use super::replacement::laid_out;
-use super::OpSite;
 use super::RunState;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::raw::{Erased, ErasedMut};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
@@ -24,16 +23,14 @@ pub(super) struct Memory {
     pub noted: bool,
     /// What caches of keys and values have given, and write to later.
     pub buffers: RefCell<Vec<usize>>,
-    /// What was put into the model, and is held by somebody else.
-    pub given: RefCell<Vec<usize>>,
     /// Was something kept that is computed from variables?
     pub tracked: Cell<bool>,
 }
 
 impl Memory {
     pub fn new(noted: bool) -> Self {
-        let (count, buffers, given, tracked) = Default::default();
-        Self { count, noted, buffers, given, tracked }
+        let (count, buffers, tracked) = Default::default();
+        Self { count, noted, buffers, tracked }
     }
 }
 
@@ -106,7 +103,7 @@ impl RunState<'_> {
     /// An operation that writes into a tensor is about to be done.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_write(&self, site: &OpSite, written: Option<Erased<'_>>) {
+    pub(super) fn note_write(&self, written: Option<Erased<'_>>) {
         self.effect();
         if self.tree.writes_in_place() {
             return;
@@ -123,10 +120,6 @@ impl RunState<'_> {
                     Err(error) => self.fail(error.into()),
                 }
             }
-        }
-        if self.effects.given.borrow().contains(&buffer) {
-            let operation = format!("`{}` at {}:{}", site.name, site.file, site.line);
-            self.fail(ErrorKind::PatchOverwritten { operation }.into());
         }
     }
 
@@ -148,13 +141,10 @@ impl RunState<'_> {
             || self.effects.buffers.borrow().contains(&address(storage))
     }
 
-    /// What the model is given and somebody else goes on holding: a copy, where the model may write to it.
+    /// What the model is given and somebody else goes on holding: a copy, since nobody knows what code without
+    /// annotations writes to.
     pub(super) fn lent(&self, value: Tensor) -> Result<Tensor> {
-        if self.tree.writes_in_place() {
-            return copied(&value);
-        }
-        self.effects.given.borrow_mut().push(address(&value.storage_and_layout().0));
-        Ok(value)
+        copied(&value)
     }
 
     /// What a recording keeps of the model's values: a copy, where somebody may write to it.

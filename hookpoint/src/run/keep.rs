@@ -3,6 +3,7 @@
 use candle_core::{Layout, Storage, Tensor};
 
 use super::{CacheOptions, Captures, RunState};
+use crate::convert::converted;
 use crate::error::Result;
 use crate::tree::FastSet;
 
@@ -56,9 +57,9 @@ fn buffer(tensor: &Tensor) -> usize {
 }
 
 impl CacheOptions {
-    pub(crate) fn apply(&self, mut tensor: Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(&self, point: &str, mut tensor: Tensor) -> Result<Tensor> {
         if let Some(dtype) = self.dtype.filter(|_| tensor.dtype().is_float()) {
-            tensor = tensor.to_dtype(dtype)?;
+            tensor = converted("what is cached", point, &tensor, dtype)?;
         }
         if let Some(device) = &self.device {
             tensor = tensor.to_device(device)?;

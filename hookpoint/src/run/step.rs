@@ -5,6 +5,7 @@ use std::ops::Range;
 use candle_core::Tensor;
 
 use super::{HookCtx, RunState};
+use crate::convert::converted;
 use crate::error::{Error, Result};
 use crate::raw::current;
 
@@ -155,7 +156,7 @@ impl Steps {
                     new.dims()
                 )));
             }
-            let new = new.to_dtype(value.dtype())?.to_device(value.device())?;
+            let new = converted("what the hook returned", ctx.path(), &new, value.dtype())?.to_device(value.device())?;
             let rest = value.dim(self.dim)? - window.end;
             let before = value.narrow(self.dim, 0, window.start)?;
             let after = value.narrow(self.dim, window.end, rest)?;

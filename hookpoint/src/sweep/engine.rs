@@ -17,6 +17,7 @@ use super::side::{caches, values, Copy, Run};
 use super::verify::{Outcome, Verifier};
 use super::{Progress, Settings};
 use crate::cache::ActivationCache;
+use crate::convert::converted;
 use crate::error::{ErrorKind, Result};
 use crate::memory;
 use crate::pattern::Pattern;
@@ -107,7 +108,7 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
         }
         let asks = || caches(&[], &goal.points);
         let mut first = held.run(asks(), noting(goal.until, Keeps::Values), None, input)?;
-        let recording = Recording::new(tree, times, first.log.take().unwrap_or_default());
+        let recording = Recording::new(tree, 0, times, first.log.take().unwrap_or_default());
         let plain = Way { listens: goal.until, notes: None };
         let (again, peak) = memory::peak_of(|| held.run(caches(points, &goal.points), plain, None, input));
         room.note(1, peak);
@@ -358,7 +359,7 @@ fn same_shape(point: String, what: &str, remedy: &str, new: Tensor, there: &Tens
         }
         .into());
     }
-    Ok(new.to_dtype(there.dtype())?.to_device(there.device())?.contiguous()?)
+    Ok(converted(what, &point, &new, there.dtype())?.to_device(there.device())?.contiguous()?)
 }
 
 pub(super) fn bytes(tensor: &Tensor) -> usize {

@@ -111,6 +111,8 @@ struct Walk {
 pub(crate) struct Weight {
     pub name: String,
     pub tensor: Tensor,
+    /// Does it stand for a number or a text in a field, and is no tensor of the model?
+    pub is_number: bool,
 }
 
 /// Nearly every place belongs to one node.
@@ -154,13 +156,24 @@ impl Tree {
         tree.walk.weights.unwrap_or_default()
     }
 
-    fn note_weight(&mut self, inside: &str, tensor: &Tensor) {
+    fn note_weight(&mut self, inside: &str, tensor: &Tensor, is_number: bool) {
         let Some(weights) = &mut self.walk.weights else { return };
         let mut steps: Vec<String> = self.walk.path.iter().map(|step| step.text().into_owned()).collect();
         if !inside.is_empty() {
             steps.push(inside.to_string());
         }
-        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone() });
+        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone(), is_number });
+    }
+
+    /// A number among the fields of the innermost module, where the walk is to note what the model computes with.
+    pub(super) fn number(&mut self, name: &'static str, bits: impl FnOnce() -> Option<u64>) {
+        if self.walk.weights.is_none() {
+            return;
+        }
+        let number = bits().and_then(|bits| Tensor::new(bits as i64, &candle_core::Device::Cpu).ok());
+        if let Some(number) = number {
+            self.note_weight(name, &number, true);
+        }
     }
 
     pub(super) fn push(&mut self, step: Step) {
@@ -189,7 +202,7 @@ impl Tree {
             node.width = layers::width(place);
             if self.walk.weights.is_some() {
                 for (name, tensor) in layers::weights(place) {
-                    self.note_weight(name, tensor);
+                    self.note_weight(name, tensor, false);
                 }
             }
         }
@@ -297,7 +310,7 @@ impl Tree {
         self.memory.buffers.insert(buffer);
         self.memory.buffer_sieve.insert(&buffer);
         self.lookup.last_parameter = self.lookup.last_parameter.max(number(tensor.id()));
-        self.note_weight("", tensor);
+        self.note_weight("", tensor, false);
         if let Some(places) = self.lookup.parameters.entry(tensor.id(), || Places::None) {
             places.push(id);
         }

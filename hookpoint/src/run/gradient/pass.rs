@@ -169,7 +169,7 @@ impl<'p> BackwardPass<'p> {
         grad: &Tensor,
     ) -> Result<()> {
         let keep = |name: Arc<str>, taken: Tensor| -> Result<()> {
-            let tensor = options.apply(taken)?;
+            let tensor = options.apply(&name, taken)?;
             self.captures.borrow_mut().push((tap, NamedCall { name, call: at.call, by_call, tensor }));
             Ok(())
         };
