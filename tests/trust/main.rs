@@ -1,6 +1,7 @@
-//! Attacks: small honest models that each break one assumption. What comes out is right, or an error that says what to do.
+//! Small honest models, each of which breaks one assumption that hookpoint might make. What comes out is right, or an
+//! error that says what to do. `docs/guarantees.md` has the promises, one file here each.
 //!
-//! One module for each promise of `docs/guarantees.md`.
+//! The device comes from `HOOKPOINT_DEVICE` (`cpu`, `cuda:0`, `metal`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,20 +10,17 @@
 #[allow(dead_code)]
 mod models;
 
-/// A cache is a photograph: what was cached does not change.
-mod photograph;
-
+/// Gradients: what loses or bends one.
+mod gradients;
 /// A patch is the user's: the model never writes to it.
 mod patch;
-
+/// A cache is a photograph: what was cached does not change.
+mod photograph;
 /// A pattern reaches all that it selects, or says so.
 mod reached;
-
 /// A recording answers only what would come out again.
 mod replay;
-
 /// Shapes and numbers are checked.
 mod shapes;
-
 /// A skipped module keeps its state.
 mod skip;

@@ -81,7 +81,7 @@ fn integers_are_not_taken_for_floats_nor_floats_for_integers() -> Test {
     for (point, dtype) in [(":h", DType::I64), (":h", DType::U8), (":ids", DType::F32), (":ids", DType::F64)] {
         is_refused_dtype(hooked.plan().patch(point, &number(3., dtype))?.run(|m| m.forward(&x)), point);
         is_refused_dtype(hooked.plan().hook(point, |_, _| Ok(Some(number(3., dtype))))?.run(|m| m.forward(&x)), point);
-        is_refused_dtype(hooked.plan().patch(&format!("{point}[..]"), &number(3., dtype))?.run(|m| m.forward(&x)), point);
+        is_refused_dtype(hooked.plan().patch(&format!("{point}[...]"), &number(3., dtype))?.run(|m| m.forward(&x)), point);
     }
     for dtype in [DType::I64, DType::U8] {
         is_refused_dtype(hooked.plan().patch(":ids", &number(3., dtype))?.run(|m| m.forward(&x)), "integers of another size");
