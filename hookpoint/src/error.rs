@@ -329,6 +329,16 @@ pub enum ErrorKind {
         /// How many it can have.
         most: usize,
     },
+    /// The model wrote into a value after it was cached, in code that nobody sees.
+    #[error(
+        "what was cached at {} was written to later in the run, by code without annotations\n  write `#[auto_hook]` on the \
+         function or `impl` that writes in place, or give it a copy; from now on this model's values are copied",
+        quoted(point)
+    )]
+    CacheOverwritten {
+        /// The point.
+        point: String,
+    },
     /// A model did not pass [`check_auto_hook`](crate::check_auto_hook).
     #[error("{report}")]
     CheckFailed {

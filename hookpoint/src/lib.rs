@@ -194,6 +194,7 @@ pub mod memory;
 pub mod pattern;
 pub mod registry;
 pub mod sweep;
+pub mod thread;
 pub mod track;
 
 mod access;

@@ -764,6 +764,16 @@ pub(crate) fn listen_to_values(wanted: bool) {
     HEARS.with(|hears| hears.set(hears.get() & !hears::VALUES | values));
 }
 
+/// Instrumented code tells the current run nothing until it is resumed; gives what it was told of.
+pub(crate) fn suspend() -> u8 {
+    HEARS.with(|hears| hears.replace(0))
+}
+
+/// As it was before.
+pub(crate) fn resume(hears: u8) {
+    let _ = HEARS.try_with(|cell| cell.set(hears));
+}
+
 /// Puts back what was current before, on return, error and panic alike.
 struct Scope {
     run: *const RunState<'static>,

@@ -6,7 +6,7 @@
 //! answered with what it gave before. Calls that are not answered are made, whatever they are: so code
 //! between modules, and modules with side effects, always run.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::Tensor;
@@ -89,6 +89,7 @@ impl Recording {
             counts
         };
         let (timed, kept) = (counts(&times), counts(&values));
+        let changing = changing(&times, &values);
         let time: FastMap<(u32, u32), (u32, u32)> = times
             .calls
             .iter()
@@ -102,7 +103,9 @@ impl Recording {
             let alike = |module: &u32| timed.get(module) == kept.get(module);
             let same_way = alike(&call.module) && inside.keys().all(alike);
             let time = time.get(&(call.module, call.visit)).copied().filter(|_| same_way);
-            let value = call.value.clone().filter(|_| !call.effects && call.end.is_some() && time.is_some());
+            let inside_and_itself = at..call.calls_until_end.max(at + 1);
+            let is_free = !call.effects && changing.range(inside_and_itself).next().is_none();
+            let value = call.value.clone().filter(|_| is_free && call.end.is_some() && time.is_some());
             RecordedCall {
                 module: call.module,
                 visit: call.visit,
@@ -150,7 +153,9 @@ impl Recording {
     pub(crate) fn check_weights(&self, version: u64, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
         let stale = |what: String| Err(ErrorKind::StaleRecording { what }.into());
         if version != self.inner.version {
-            return stale("it is of another `Hooked`, or the model was borrowed mutably since then".to_string());
+            return stale(
+                "it is of another `Hooked`, or the model was borrowed mutably since then".to_string(),
+            );
         }
         for (variable, before) in &self.inner.variables {
             if of_weight(variable)? != *before {
@@ -397,6 +402,21 @@ fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
     // A binding that is called `out` is not the output.
     let mut names = point.names.iter().filter(|name| *name != "out" || point.key.is_of_output());
     names.find(|name| pattern.matches_value(name)).map(String::as_str)
+}
+
+/// The calls that gave something else in one of the runs although they were given the same in both, by their number in
+/// the second: they depend on something that is not seen.
+fn changing(times: &Log, values: &Log) -> BTreeSet<usize> {
+    let first: FastMap<(u32, u32), &LoggedCall> =
+        times.calls.iter().map(|call| ((call.module, call.visit), call)).collect();
+    let changes = |call: &LoggedCall| {
+        let before = first.get(&(call.module, call.visit));
+        let is_noted = |before: &&&LoggedCall| before.output != Fingerprint::default();
+        before
+            .filter(is_noted)
+            .is_some_and(|before| before.inputs == call.inputs && before.output != call.output)
+    };
+    values.calls.iter().enumerate().filter(|(_, call)| changes(call)).map(|(at, _)| at).collect()
 }
 
 fn is_repeated(one: &[usize], all: &[usize], copies: usize) -> bool {

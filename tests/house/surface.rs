@@ -8,8 +8,8 @@ const ROOT: &str = "\
 __private Access ActivationCache Activations AutoHook BackwardCall BoxedError CacheAt CacheOptions CallView \
 DEVICE_VARIABLE Error ErrorKind GradRun HookCtx HookDict HookEntry HookValue Hooked Index IntoCaches IntoPatterns Kind \
 Lends Lent Listener Pattern Plan Recording Result Run Scan Step Steps Visitor ablate auto_hook check check_auto_hook \
-check_gradients device device_from_env error listen manage memory pattern prelude registry side_effect sweep track wanted \
-with_step";
+check_gradients device device_from_env error listen manage memory pattern prelude registry side_effect sweep thread track \
+wanted with_step";
 
 fn names_of(tree: &UseTree, found: &mut Vec<String>) {
     match tree {

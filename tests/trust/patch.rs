@@ -33,7 +33,10 @@ macro_rules! leaves_alone {
                     assert_eq!(bits(&base), copy, "the parent of a view at {point} in round {round}");
                     run
                 });
-                check("a part", hooked.plan().patch(&format!("{point}[...]"), &given)?.run(|m| $forward(m, &x)));
+                check(
+                    "a part",
+                    hooked.plan().patch(&format!("{point}[...]"), &given)?.run(|m| $forward(m, &x)),
+                );
                 check("a hook", {
                     hooked.plan().hook(point, |_, _| Ok(Some(given.clone())))?.run(|m| $forward(m, &x))
                 });

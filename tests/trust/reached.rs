@@ -64,6 +64,97 @@ fn modules_on_other_threads() -> Test {
     Ok(())
 }
 
+/// The same with the threads of `hookpoint::thread`, in all their forms.
+#[derive(AutoHook)]
+struct Carried {
+    blocks: Vec<Linear>,
+    #[hook(skip)]
+    ran_on: Mutex<Vec<std::thread::ThreadId>>,
+}
+
+#[auto_hook]
+impl Carried {
+    fn forward(&self, x: &Tensor, how: usize) -> Result<Tensor> {
+        let note = || self.ran_on.lock().unwrap().push(std::thread::current().id());
+        let all: Vec<Result<Tensor>> = match how {
+            0 => hookpoint::thread::map(&self.blocks, |block| {
+                note();
+                block.forward(x)
+            }),
+            1 => hookpoint::thread::scope(|scope| {
+                let begun: Vec<_> = self
+                    .blocks
+                    .iter()
+                    .map(|block| {
+                        scope.spawn(move || {
+                            note();
+                            block.forward(x)
+                        })
+                    })
+                    .collect();
+                begun.into_iter().map(|handle| handle.join().unwrap()).collect()
+            }),
+            _ => {
+                let one = |at: usize| {
+                    note();
+                    self.blocks[at].forward(x)
+                };
+                let (first, second) = hookpoint::thread::join(|| one(0), || one(1));
+                let (third, fourth) = hookpoint::thread::join(|| one(2), || one(3));
+                vec![first, second, third, fourth]
+            }
+        };
+        let mut sum = x.zeros_like()?;
+        for one in all {
+            sum = (sum + one?)?;
+        }
+        Ok(sum)
+    }
+}
+
+#[test]
+fn a_run_is_carried_to_work_for_other_threads_in_order() -> Test {
+    let blocks = (0..4).map(|n| linear(n, 4, 4)).collect();
+    let hooked = Hooked::new(Carried { blocks, ran_on: Mutex::default() });
+    let x = wave(1, &[2, 4]);
+    for how in 0..3 {
+        let plain = hooked.forward(&x, how)?;
+        let threads = std::mem::take(&mut *hooked.ran_on.lock().unwrap());
+        assert_eq!(threads.len(), 4);
+        if how == 1 {
+            assert!(threads.iter().all(|thread| *thread != std::thread::current().id()));
+        }
+        for _ in 0..3 {
+            let seen = std::cell::RefCell::new(Vec::new());
+            let plan = hooked.plan().hook("blocks.*", |ctx, _| {
+                seen.borrow_mut().push(ctx.path().to_string());
+                Ok(None)
+            })?;
+            let run = plan.run(|m| m.forward(&x, how))?;
+            assert_eq!(bits(&run.output), bits(&plain));
+            drop(plan);
+            assert_eq!(seen.take(), ["blocks.0", "blocks.1", "blocks.2", "blocks.3"]);
+            let threads = std::mem::take(&mut *hooked.ran_on.lock().unwrap());
+            assert!(threads.iter().all(|thread| *thread == std::thread::current().id()));
+        }
+    }
+    Ok(())
+}
+
+/// A panic, an error and a result of any type come out as they would.
+#[test]
+fn work_on_threads_ends_as_it_would() {
+    use hookpoint::thread;
+    assert_eq!(thread::map(0..100, |n| n * 2), (0..100).map(|n| n * 2).collect::<Vec<_>>());
+    assert!(thread::map(Vec::<u8>::new(), |n| n).is_empty());
+    let panicked = std::panic::catch_unwind(|| thread::join(|| 1, || panic!("on purpose")));
+    assert!(panicked.is_err());
+    let panicked = std::panic::catch_unwind(|| thread::map(0..8, |n| assert!(n != 5)));
+    assert!(panicked.is_err());
+    assert!(thread::scope(|scope| scope.spawn(|| panic!("on purpose")).join()).is_err());
+    assert!(!thread::in_run());
+}
+
 /// A list that grows and moves during the run.
 #[derive(AutoHook)]
 struct Grows {
@@ -130,7 +221,8 @@ impl Swaps {
 
 #[test]
 fn modules_that_change_places_have_the_names_of_their_places() -> Test {
-    let mut hooked = Hooked::new(Swaps { blocks: vec![linear(0, 4, 4), linear(1, 4, 4)], spare: linear(2, 4, 4) });
+    let mut hooked =
+        Hooked::new(Swaps { blocks: vec![linear(0, 4, 4), linear(1, 4, 4)], spare: linear(2, 4, 4) });
     let x = wave(1, &[2, 4]);
     let first = linear(0, 4, 4).forward(&x)?;
     let run = hooked.plan_mut().cache(["blocks.*", "spare"])?.run(|m| m.forward(&x))?;
@@ -248,7 +340,8 @@ fn work_that_a_waiting_thread_takes_up_is_not_hooked() -> Test {
         let run = hooked.plan().hook("layer", |_, x| Ok(Some((x * 3.)?))).unwrap().run(|m| m.forward(&input));
         *into.borrow_mut() = bits(&run.unwrap().output);
     })));
-    let tripled = bits(&hooked.plan().hook("layer", |_, x| Ok(Some((x * 3.)?)))?.run(|m| m.forward(&other))?.output);
+    let tripled =
+        bits(&hooked.plan().hook("layer", |_, x| Ok(Some((x * 3.)?)))?.run(|m| m.forward(&other))?.output);
     let run = hooked.plan().hook("layer", double)?.run(|m| m.forward(&x));
     let _ = (run, tripled);
     Ok(())

@@ -98,7 +98,8 @@ fn a_counter_in_a_static() -> Test {
         COUNT.store(0, SeqCst);
         CountsInAStatic { block: StaticBlock { linear: linear(1, 4, 4) } }
     };
-    goes_on!(model(), |m: &CountsInAStatic, x: &Tensor| m.forward(x), |_: &CountsInAStatic| COUNT.load(SeqCst));
+    goes_on!(model(), |m: &CountsInAStatic, x: &Tensor| m.forward(x), |_: &CountsInAStatic| COUNT
+        .load(SeqCst));
     Ok(())
 }
 
@@ -372,7 +373,10 @@ fn a_patch_of_another_shape_is_refused_in_every_run() -> Test {
         let plan = hooked.plan().patch("block", &full(1., dims))?;
         for run in 0..3 {
             let error = plan.run(|m| m.forward(&wave(1, &[2, 4]))).unwrap_err();
-            assert!(matches!(error.kind(), hookpoint::ErrorKind::Shape { .. }), "{dims:?} in run {run}: {error}");
+            assert!(
+                matches!(error.kind(), hookpoint::ErrorKind::Shape { .. }),
+                "{dims:?} in run {run}: {error}"
+            );
         }
     }
     let plan = hooked.plan().patch("block", &full(1., &[1, 4]))?;

@@ -12,6 +12,7 @@ mod known;
 mod macros;
 mod method;
 mod operands;
+mod origin;
 mod place;
 mod read;
 mod references;

@@ -117,11 +117,9 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// Is what was recorded what the model would compute now?
     pub(super) fn check_recording(&self) -> Result<()> {
         match &self.replays {
-            Some(Replays { recording, trust: Trust::Nothing, .. }) => {
-                H::lend(&self.hooked, |hooked| {
-                    recording.check_weights(hooked.version(), || Tree::weights_of(hooked.model()))
-                })
-            }
+            Some(Replays { recording, trust: Trust::Nothing, .. }) => H::lend(&self.hooked, |hooked| {
+                recording.check_weights(hooked.version(), || Tree::weights_of(hooked.model()))
+            }),
             _ => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{ErrorKind, Result};
 use crate::recording::Recording;
-use crate::run::{Action, Finished, Keeps, Listens, Log, Request, Tape};
+use crate::run::{all_change, Action, Finished, Keeps, Listens, Log, Request, Tape};
 use crate::tree::{AutoHook, Tree};
 
 /// A run that is over, and what it was asked.
@@ -95,8 +95,14 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         if self.replays.is_some() {
             return Err(ErrorKind::RecordingReplay.into());
         }
-        let (first, _, times) = self.noted(Listens::SCAN, Keeps::Shapes, &mut f)?;
-        let (_, output, values) = self.noted(Listens::NOBODY, Keeps::Values, &mut f)?;
+        let buffers = || H::lend(&self.hooked, |hooked| Ok(Tree::buffers_of(hooked.model())));
+        let before = buffers()?;
+        let (first, _, times) = self.noted(Listens::SCAN, Keeps::Prints, &mut f)?;
+        let (_, output, mut values) = self.noted(Listens::NOBODY, Keeps::Values, &mut f)?;
+        if before.were_written(&buffers()?) {
+            // Somebody writes to tensors of the model, and nobody saw who.
+            values.has_effects();
+        }
         let version = H::lend(&self.hooked, |hooked| Ok(hooked.version()))?;
         let mut recording = Recording::new(first.tree.clone(), version, times, values);
         let weights = H::lend(&self.hooked, |hooked| Ok(Tree::weights_of(hooked.model())))?;
@@ -153,7 +159,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
     ) -> Result<Ran<'a, T>> {
         self.check_recording()?;
-        self.go_with(listens, |asked| asked.replaying(), f)
+        let ran = self.go_with(listens, |asked| asked.replaying(), f)?;
+        // The closure may have changed what the answers were computed with.
+        self.check_recording()?;
+        Ok(ran)
     }
 
     fn go_with<T, E: Into<BoxedError>>(
@@ -165,8 +174,13 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let prepared = self.prepared()?;
         let finished = H::lend(&self.hooked, |hooked| {
             let asked = self.asked(&prepared);
+            let buffers = asked.dispatch.teaches().then(|| Tree::buffers_of(hooked.model()));
             let (model, learned) = hooked.parts();
-            execute(&asked, listens, learned, tape(&asked), || H::run(model, f))
+            let finished = execute(&asked, listens, learned, tape(&asked), || H::run(model, f));
+            if buffers.is_some_and(|before| before.were_written(&Tree::buffers_of(hooked.model()))) {
+                all_change(&prepared.tree, hooked.parts().1);
+            }
+            finished
         })?;
         Ok((prepared, finished))
     }

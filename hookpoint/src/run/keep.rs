@@ -14,12 +14,16 @@ impl RunState<'_> {
     pub(super) fn owned(&self, tensor: &Tensor) -> Result<Tensor> {
         let copies = {
             let (storage, layout) = tensor.storage_and_layout();
-            is_window(&storage, layout) || self.may_be_written(&storage)
+            is_window(&storage, layout) || tensor.is_variable() || self.may_be_written(&storage)
         };
         if tensor.track_op() {
             self.effects.tracked.set(true);
         }
-        Ok(if copies { tensor.force_contiguous()? } else { tensor.clone() })
+        if copies {
+            return Ok(tensor.force_contiguous()?);
+        }
+        self.sample(tensor)?;
+        Ok(tensor.clone())
     }
 
     /// Copies what a cache has kept of variables, and of views of them: an optimizer sets them later. Which

@@ -54,6 +54,7 @@ pub use call_hooks::CallView;
 pub(crate) use call_hooks::{modules_only, CallHookFn, When};
 pub use context::HookCtx;
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
+pub use effects::given;
 pub(crate) use finished::{Finished, Met};
 pub use frame::Entered;
 #[cfg(test)]
@@ -71,7 +72,7 @@ pub(crate) use record::{Keeps, Log, LoggedCall, LoggedPoint, Tape};
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 pub use request::{CacheAt, CacheOptions, IntoCaches};
 pub(crate) use scan::{Scanned, SeenCall};
-pub(crate) use shapes::Learned;
+pub(crate) use shapes::{all_change, Learned};
 pub(crate) use state::{Order, RunState};
 pub use step::{with_step, Step, Steps};
 pub use wanted::wanted;

@@ -43,8 +43,7 @@ pub(crate) struct Log {
     counts: FastMap<u32, u32>,
     pub points: Vec<LoggedPoint>,
     by_key: FastMap<PointKey, usize>,
-    /// Are results kept, or only what they look like?
-    keeps: bool,
+    keeps: Keeps,
 }
 
 /// A call of a module.
@@ -64,6 +63,8 @@ pub(crate) struct LoggedCall {
     pub effects: bool,
     /// What it was called with.
     pub inputs: Fingerprint,
+    /// What it gave.
+    pub output: Fingerprint,
 }
 
 /// A point that was reached.
@@ -85,15 +86,28 @@ pub(crate) struct Replaying<'p> {
 }
 
 /// Is what calls give kept, or only what it looks like?
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) enum Keeps {
     Values,
+    /// Numbers that stand for them, by which two runs are compared.
+    Prints,
+    #[default]
     Shapes,
 }
 
 impl Log {
     pub fn new(keeps: Keeps) -> Self {
-        Self { keeps: keeps == Keeps::Values, ..Self::default() }
+        Self { keeps, ..Self::default() }
+    }
+
+    /// Are inputs and outputs compared with those of another run?
+    fn compares(&self) -> bool {
+        self.keeps != Keeps::Shapes
+    }
+
+    /// Something was changed, and nobody knows by which of the calls.
+    pub fn has_effects(&mut self) {
+        self.calls.iter_mut().for_each(|call| call.effects = true);
     }
 
     fn tick(&mut self) -> u32 {
@@ -118,6 +132,7 @@ impl Log {
             dims,
             effects: false,
             inputs: Fingerprint::default(),
+            output: Fingerprint::default(),
         });
     }
 
@@ -128,7 +143,7 @@ impl Log {
         }) else {
             return;
         };
-        let (time, all) = (self.tick(), self.calls.len());
+        let (time, all, compares) = (self.tick(), self.calls.len(), self.compares());
         // What was opened later and is still open did not return.
         let ended = self.open.drain(at..).next().map(|(_, call)| call);
         let Some(call) = ended.and_then(|call| self.calls.get_mut(call)) else { return };
@@ -136,7 +151,11 @@ impl Log {
         call.end = Some(time);
         call.calls_until_end = all;
         call.dims = value.dims().to_vec();
-        call.value = Some(value).filter(|_| self.keeps).cloned();
+        if compares {
+            // What cannot be read is not compared.
+            let _ = call.output.tensor(value);
+        }
+        call.value = Some(value).filter(|_| self.keeps == Keeps::Values).cloned();
     }
 
     /// Forgets calls that are not over although the method around them is.
@@ -242,7 +261,7 @@ impl RunState<'_> {
     pub(super) fn tape_compares(&self, depth: usize) -> bool {
         match &self.listeners.tape {
             Tape::Off => false,
-            Tape::Noting(log) => log.borrow().keeps,
+            Tape::Noting(log) => log.borrow().compares(),
             Tape::Replaying(replaying) => {
                 let entered = replaying.entered.borrow();
                 replaying.schedule.compares() && entered.last().is_some_and(|(entered, ..)| *entered == depth)
@@ -256,7 +275,7 @@ impl RunState<'_> {
             Tape::Off => {}
             Tape::Noting(log) => {
                 let log = &mut *log.borrow_mut();
-                let open = log.open.last().filter(|(open, _)| log.keeps && *open == depth);
+                let open = log.open.last().filter(|(open, _)| log.compares() && *open == depth);
                 if let Some(call) = open.and_then(|(_, call)| log.calls.get_mut(*call)) {
                     note(&mut call.inputs);
                 }
@@ -334,7 +353,9 @@ impl RunState<'_> {
                 let depth = self.stack.depth();
                 let log = &mut *log.borrow_mut();
                 log.begin(module, depth);
-                if let Some(call) = log.calls.last_mut().filter(|_| log.keeps) {
+                if let Some(call) =
+                    Some(log.compares()).filter(|compares| *compares).and_then(|_| log.calls.last_mut())
+                {
                     call.inputs = inputs();
                 }
                 Ok(None)

@@ -14,7 +14,7 @@ use super::record::{Replaying, Tape};
 use super::shapes::Learned;
 use super::stack::Stack;
 use super::step::Step;
-use super::{Dispatch, Request};
+use super::{Action, Dispatch, Request};
 use crate::error::Error;
 use crate::raw::hears;
 use crate::recording::Schedule;
@@ -82,6 +82,7 @@ impl<'p> RunState<'p> {
         let Scratch { frames, announced, uses, visits, named } =
             dispatch.take_scratch().emptied(dispatch.known_points());
         let listeners = Listeners::new(order, listens, learned, tape);
+        let keeps = requests.iter().any(|request| matches!(request.action, Action::Cache(_)));
         Self {
             tree,
             dispatch,
@@ -99,7 +100,7 @@ impl<'p> RunState<'p> {
                 kept_any: RefCell::default(),
                 step: RefCell::default(),
             },
-            effects: Memory::new(listeners.minds_effects(dispatch)),
+            effects: Memory::new(listeners.minds_effects(dispatch), listeners.tape.is_on() || keeps),
             outcome: Outcome::default(),
             listeners,
         }
@@ -154,6 +155,7 @@ impl<'p> RunState<'p> {
     /// Takes the error that ended the run; none where it went through or was stopped on purpose.
     pub fn finish(self) -> (Option<Error>, Finished) {
         let parted = self.part_from_variables(&mut self.act.kept.borrow_mut());
+        let parted = parted.and_then(|()| self.check_samples(&self.act.kept.borrow()));
         if let Err(error) = parted {
             self.fail(error);
         }

@@ -156,7 +156,8 @@ impl Steps {
                     new.dims()
                 )));
             }
-            let new = converted("what the hook returned", ctx.path(), &new, value.dtype())?.to_device(value.device())?;
+            let new = converted("what the hook returned", ctx.path(), &new, value.dtype())?
+                .to_device(value.device())?;
             let rest = value.dim(self.dim)? - window.end;
             let before = value.narrow(self.dim, 0, window.start)?;
             let after = value.narrow(self.dim, window.end, rest)?;

@@ -15,6 +15,7 @@ use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
 use super::registry::{self, Effects, MethodInfo, TypeInfo};
 use super::visit::{AutoHook, Step, Visitor};
+use crate::fingerprint::Fingerprint;
 use crate::pattern::point_name;
 use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
 
@@ -35,6 +36,8 @@ pub(crate) struct Node {
     pub width: Option<usize>,
     /// May its state change while it is only borrowed?
     pub has_state: bool,
+    /// Is it a layer whose code is not known: neither annotated nor candle's?
+    pub is_foreign: bool,
     /// Is it a layer that computes something else in training: draws lots, keeps statistics?
     pub minds_training: bool,
     own: Own,
@@ -84,6 +87,7 @@ struct Memory {
     /// Tells most other buffers from those.
     buffer_sieve: Sieve,
     writes: OnceLock<bool>,
+    strangers: OnceLock<bool>,
     /// Has code written into a tensor that no description of the model's methods tells of?
     wrote: AtomicBool,
 }
@@ -113,6 +117,18 @@ pub(crate) struct Weight {
     pub tensor: Tensor,
     /// Does it stand for a number or a text in a field, and is no tensor of the model?
     pub is_number: bool,
+    /// Is it a tensor of the model itself, and not of a layer of candle's?
+    pub is_own: bool,
+}
+
+/// What the tensors of a model hold at some time.
+pub(crate) struct Buffers(FastMap<TensorId, Fingerprint>);
+
+impl Buffers {
+    /// Was one of them written to since? A tensor in the place of another one is seen otherwise.
+    pub fn were_written(&self, now: &Self) -> bool {
+        self.0.iter().any(|(tensor, before)| now.0.get(tensor).is_some_and(|now| now != before))
+    }
 }
 
 /// Nearly every place belongs to one node.
@@ -156,16 +172,33 @@ impl Tree {
         tree.walk.weights.unwrap_or_default()
     }
 
+    /// What the tensors hold that the model itself owns, those of candle's layers not counted: nobody writes to them.
+    pub fn buffers_of<M: AutoHook + ?Sized>(model: &M) -> Buffers {
+        let own = Self::weights_of(model).into_iter().filter(|weight| weight.is_own);
+        let print = |weight: Weight| {
+            let mut print = Fingerprint::default();
+            // What cannot be read is not compared.
+            let _ = print.mostly(&weight.tensor);
+            (weight.tensor.id(), print)
+        };
+        Buffers(own.map(print).collect())
+    }
+
+    pub fn modules(&self) -> u32 {
+        self.modules
+    }
+
     fn note_weight(&mut self, inside: &str, tensor: &Tensor, is_number: bool) {
         let Some(weights) = &mut self.walk.weights else { return };
         let mut steps: Vec<String> = self.walk.path.iter().map(|step| step.text().into_owned()).collect();
         if !inside.is_empty() {
             steps.push(inside.to_string());
         }
-        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone(), is_number });
+        let is_own = !is_number && inside.is_empty();
+        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone(), is_number, is_own });
     }
 
-    /// A number among the fields of the innermost module, where the walk is to note what the model computes with.
+    /// A number in a field of the innermost module, of this name or at the place that is visited, where the walk is to note what the model computes with.
     pub(super) fn number(&mut self, name: &'static str, bits: impl FnOnce() -> Option<u64>) {
         if self.walk.weights.is_none() {
             return;
@@ -200,10 +233,9 @@ impl Tree {
         }
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
             node.width = layers::width(place);
-            if self.walk.weights.is_some() {
-                for (name, tensor) in layers::weights(place) {
-                    self.note_weight(name, tensor, false);
-                }
+            for (name, tensor) in layers::weights(place) {
+                self.note_weight(name, tensor, false);
+                self.own(tensor);
             }
         }
         // Values of size zero have no address of their own; only their box tells them apart.
@@ -290,6 +322,21 @@ impl Tree {
             })
     }
 
+    /// Does the model call code that is neither annotated nor candle's, for all that is known?
+    pub fn calls_strangers(&self) -> bool {
+        *self.memory.strangers.get_or_init(|| {
+            let mut types: FastSet<TypeId> = FastSet::default();
+            self.nodes.iter().any(|node| match node.kind {
+                Kind::Leaf => node.is_foreign,
+                Kind::Module => {
+                    types.insert(node.type_id)
+                        && self.methods(node).iter().copied().any(registry::calls_strangers)
+                }
+                _ => false,
+            })
+        })
+    }
+
     /// Notes that the model writes into tensors, although no description tells of it.
     pub fn note_write(&self) {
         self.memory.wrote.store(true, Ordering::Relaxed);
@@ -306,14 +353,19 @@ impl Tree {
     pub(super) fn parameter(&mut self, tensor: &Tensor) {
         self.walk.boxes.clear();
         let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
-        let buffer = buffer(tensor);
-        self.memory.buffers.insert(buffer);
-        self.memory.buffer_sieve.insert(&buffer);
+        self.own(tensor);
         self.lookup.last_parameter = self.lookup.last_parameter.max(number(tensor.id()));
         self.note_weight("", tensor, false);
         if let Some(places) = self.lookup.parameters.entry(tensor.id(), || Places::None) {
             places.push(id);
         }
+    }
+
+    /// The memory of this tensor is the model's.
+    fn own(&mut self, tensor: &Tensor) {
+        let buffer = buffer(tensor);
+        self.memory.buffers.insert(buffer);
+        self.memory.buffer_sieve.insert(&buffer);
     }
 
     fn add(&mut self, kind: Kind, type_name: &'static str, type_id: TypeId) -> NodeId {
@@ -336,6 +388,7 @@ impl Tree {
             number,
             width: None,
             has_state: false,
+            is_foreign: kind == Kind::Leaf && !is_of_candle(type_name),
             minds_training: false,
             own: Own {
                 has_place: kind == Kind::Parameter,
@@ -600,4 +653,12 @@ impl Tree {
 fn buffer(tensor: &Tensor) -> usize {
     let (storage, _) = tensor.storage_and_layout();
     std::ptr::from_ref(&*storage) as usize
+}
+
+/// Is this a layer of candle's, which writes to nothing that it gives? Those that hold layers or closures of others may.
+fn is_of_candle(type_name: &str) -> bool {
+    let of = ["candle_nn::", "candle_core::quantized::", "candle_transformers::", "hookpoint_layers::"];
+    let holds_others = ["::func::", "::sequential::", "::chain::"];
+    of.iter().any(|krate| type_name.starts_with(krate))
+        && !holds_others.iter().any(|of| type_name.contains(of))
 }
