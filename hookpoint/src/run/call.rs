@@ -8,6 +8,7 @@ use hookpoint_grad::layer::Layer;
 
 use super::anew::{Again, CallAgain, NOT_ANEW};
 use super::call_hooks::{gather, named, scatter, Named, Part, When};
+use super::current;
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
@@ -16,7 +17,7 @@ use super::listeners::Said;
 use super::member::Member;
 use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
+use crate::raw::{self, active, Erased, ErasedMut, Receiver};
 use crate::tree::{outline, Kind, NodeId};
 use crate::value::DynamicOps;
 

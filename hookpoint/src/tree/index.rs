@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use candle_core::{Storage, Tensor, TensorId};
 
 use super::dict::Kind;
-use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
 use super::registry::{self, Effects, MethodInfo, TypeInfo};
 use super::visit::{AutoHook, Step, Visitor};
+use crate::lookup::{number, FastMap, FastSet, Sieve, Table};
 use crate::pattern::point_name;
 use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
 
