@@ -100,7 +100,7 @@ impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
     where
         Self: 'm,
     {
-        with_model(model, || f(model))
+        with_model(&|address, module| Tree::of(model).has_leaf_at(address, module), || f(model))
     }
 
     fn put_back(&mut self, _: &dyn Fn(&mut M)) {}

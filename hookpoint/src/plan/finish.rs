@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{BoxedError, Run};
+use super::Run;
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::pattern::point_name;
-use crate::raw::with_run;
 pub(crate) use crate::run::Keeps;
-use crate::run::{Finished, Learned, Listens, Log, Met, Order, Request, RunState, Tape};
+use crate::run::{with_run, Finished, Learned, Listens, Log, Met, Order, Request, RunState, Tape};
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 /// Runs `f` with the requests in force on this thread.

@@ -7,6 +7,7 @@ use candle_core::Tensor;
 
 use super::anew::{Again, CallAgain, NOT_ANEW};
 use super::call_hooks::{gather, named, scatter, Named, Part, When};
+use super::current;
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
@@ -15,7 +16,7 @@ use super::listeners::Said;
 use super::member::Member;
 use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
+use crate::raw::{self, active, Erased, ErasedMut, Receiver};
 use crate::tree::{known_layer, Kind, NodeId};
 use crate::value::DynamicOps;
 

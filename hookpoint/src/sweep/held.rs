@@ -5,9 +5,9 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::access::{Access, Again, Lent};
-use crate::error::{Error, Result};
+use crate::error::{BoxedError, Error, Result};
 use crate::pattern::Pattern;
-use crate::plan::{BoxedError, Plan, Taped, Way};
+use crate::plan::{Plan, Taped, Way};
 use crate::recording::Recording;
 use crate::run::HookFn;
 use crate::tree::{AutoHook, Tree};

@@ -85,10 +85,9 @@ pub use sets::Sets;
 pub use verify::Verify;
 
 use crate::access::{Access, Lent};
-use crate::error::{Error, Result};
+use crate::error::{BoxedError, Error, Result};
 use crate::hooked::Hooked;
 use crate::pattern::Pattern;
-use crate::plan::BoxedError;
 use crate::run::{select_nodes, HookCtx};
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;

@@ -12,10 +12,10 @@ use candle_core::{Storage, Tensor, TensorId};
 use hookpoint_grad::layer::KnownLayer;
 
 use super::dict::Kind;
-use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
 use super::registry::{self, Effects, MethodInfo, TypeInfo};
 use super::visit::{AutoHook, Step, Visitor};
+use crate::lookup::{number, FastMap, FastSet, Sieve, Table};
 use crate::pattern::point_name;
 use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
 

@@ -2,7 +2,6 @@
 
 mod containers;
 mod dict;
-mod fast;
 mod index;
 mod layers;
 mod leaves;
@@ -19,7 +18,6 @@ pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 
 pub(crate) use dict::{short_type, Seen};
-pub(crate) use fast::{FastMap, FastSet};
 pub(crate) use index::{Node, NodeId, Tree, Weight};
 pub(crate) use layers::known_layer;
 #[cfg(test)]
