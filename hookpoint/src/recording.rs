@@ -248,7 +248,7 @@ impl Recording {
         let (mut wanted, mut change) = (Vec::new(), u32::MAX);
         for request in requests {
             if request.action.wants_gradient() {
-                return Err(ErrorKind::ReplayedGradient { request: request.to_string() }.into());
+                return Err(ErrorKind::ReplayedGradient { request: request.describe() }.into());
             }
             let looks = matches!(request.action, Action::Cache(_));
             let nodes: Vec<NodeId> =

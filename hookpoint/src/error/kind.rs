@@ -125,11 +125,7 @@ pub enum ErrorKind {
         change: String,
     },
     /// A tracker recorded nothing at a point.
-    #[error(
-        "the tracker recorded nothing at {} in {steps} steps{}",
-        quoted(point),
-        nearest_points(nearest)
-    )]
+    #[error("the tracker recorded nothing at {} in {steps} steps{}", quoted(point), nearest_points(nearest))]
     NotTracked {
         /// The point asked for.
         point: String,
@@ -489,7 +485,10 @@ pub enum ErrorKind {
         remedy: String,
     },
     /// A tracker has dropped every value of a point.
-    #[error("no value of {} is left: the tracker dropped all {dropped}\n  keep more of them, with another `Keep`", quoted(point))]
+    #[error(
+        "no value of {} is left: the tracker dropped all {dropped}\n  keep more of them, with another `Keep`",
+        quoted(point)
+    )]
     AllDropped {
         /// The point.
         point: String,
@@ -596,11 +595,9 @@ fn counted(count: usize) -> String {
 fn loss_fault(dtype: &Option<String>) -> String {
     match dtype {
         Some(dtype) => format!("it has dtype {dtype}; keep floats all the way to it"),
-        None => {
-            "it was computed from nothing tracked; ask for the gradient at points that it depends \
+        None => "it was computed from nothing tracked; ask for the gradient at points that it depends \
                  on, with `.cache_grad(..)` or `.hook_grad(..)`"
-                .to_string()
-        }
+            .to_string(),
     }
 }
 
@@ -628,4 +625,3 @@ fn some_of(names: &[String]) -> String {
     }
     text
 }
-
