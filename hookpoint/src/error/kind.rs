@@ -384,6 +384,40 @@ pub enum ErrorKind {
         /// How many there are.
         count: usize,
     },
+    /// A model has no such head of attention.
+    #[error("there is no head {head}: this model has {layers} layers with {heads} heads each, counted from 0")]
+    NoSuchHead {
+        /// The head.
+        head: String,
+        /// How many layers there are.
+        layers: usize,
+        /// How many heads a layer has.
+        heads: usize,
+    },
+    /// No part of a sum has this label.
+    #[error("no part is called `{label}`{}", choices(known))]
+    NoSuchPart {
+        /// The label that was given.
+        label: String,
+        /// The labels to choose from.
+        known: Vec<String>,
+    },
+    /// A row of a batch fails.
+    #[error("row {row}: {error}")]
+    InRow {
+        /// The row, counted from 0.
+        row: usize,
+        /// How it fails.
+        error: Box<Error>,
+    },
+    /// Heads of attention cannot be told apart on these tokens.
+    #[error("there is nothing for a head to look at: {reason}\n  {remedy}")]
+    NothingToDetect {
+        /// Why.
+        reason: String,
+        /// What to do.
+        remedy: String,
+    },
     /// A tensor has no such dimension.
     #[error("there is no dimension {dim} at {}, which has shape {shape:?}\n  {remedy}", quoted(point))]
     NoDimension {
@@ -495,17 +529,37 @@ pub enum ErrorKind {
         /// How many values there were.
         dropped: usize,
     },
-    /// A statistic of too few values.
-    #[error("{statistic} needs at least {least} values and has {count}\n  {remedy}")]
-    TooFewValues {
-        /// The statistic, as in "the sample variance".
-        statistic: String,
-        /// How many values it needs.
+    /// Too few of something for what is to be computed of it.
+    #[error("too few {what} for {purpose}: {count}, and at least {least} are needed\n  {remedy}")]
+    TooFew {
+        /// What there is too little of, as in "values".
+        what: String,
+        /// What it was for, as in "a sample variance".
+        purpose: String,
+        /// How many are needed.
         least: usize,
         /// How many there are.
         count: usize,
         /// What to do.
         remedy: String,
+    },
+    /// There is nothing to run the model on.
+    #[error("there are no inputs {purpose}\n  give at least one")]
+    NoInputs {
+        /// What they are for, as in "to steer towards".
+        purpose: String,
+    },
+    /// Two lists that belong together have different lengths.
+    #[error("{given} {what} are given for {expected} {of}\n  give one for each")]
+    CountDiffers {
+        /// What was given, as in "tokens".
+        what: String,
+        /// How many of them.
+        given: usize,
+        /// What they belong to, as in "rows".
+        of: String,
+        /// How many of those there are.
+        expected: usize,
     },
     /// A run with a backward pass gives another loss than a run without one.
     #[error(
@@ -575,7 +629,7 @@ fn nearest_points(nearest: &[String]) -> String {
 
 fn choices(known: &[String]) -> String {
     const SHOWN: usize = 12;
-    let shown = known.iter().take(SHOWN).map(|name| quoted(name)).collect::<Vec<_>>().join(", ");
+    let shown = known.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
     match known.len() {
         0 => String::new(),
         1 => format!("\n  the only one is {shown}"),
@@ -588,7 +642,7 @@ fn counted(count: usize) -> String {
     match count {
         0 => "there are none".to_string(),
         1 => "the only one is 0".to_string(),
-        count => format!("there are {count}, counted from 0"),
+        count => format!("there are {count}, counted from 0 to {}", count - 1),
     }
 }
 

@@ -151,8 +151,9 @@ impl Stats {
     /// An error for a single value.
     pub fn sample_variance(&self) -> Result<Tensor> {
         if self.count < 2 {
-            return Err(ErrorKind::TooFewValues {
-                statistic: "the sample variance".to_string(),
+            return Err(ErrorKind::TooFew {
+                what: "values".to_string(),
+                purpose: "a sample variance".to_string(),
                 least: 2,
                 count: self.count,
                 remedy: "use `variance`".to_string(),
