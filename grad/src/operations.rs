@@ -29,7 +29,9 @@ macro_rules! operations {
                 "broadcast_sub" 2 Rule(sub);
                 "const_set" 1 InPlace;
                 "conv1d" 2 Wrong(conv);
+                "conv1d_with_algo" 2 Wrong(conv);
                 "conv2d" 2 Rule(conv);
+                "conv2d_with_algo" 2 Rule(conv);
                 "conv_transpose1d" 2 Rule(conv_transpose1d);
                 "conv_transpose2d" 2 Rule(conv_transpose2d);
                 "detach" 1 Stops;

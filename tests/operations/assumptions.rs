@@ -6,11 +6,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
-use candle_core::{CpuStorage, CustomOp1, DType, Error, Layout, Module, Result, Shape, Storage, Tensor, TensorId, Var, D};
+use candle_core::{
+    CpuStorage, CustomOp1, DType, Error, Layout, Module, Result, Shape, Storage, Tensor, TensorId, Var, D,
+};
 use candle_nn::{kv_cache::Cache, ops, rotary_emb, LayerNorm};
 use hookpoint_grad::rule::{function, method, Class};
 
-use crate::check::{distinct, flat, randn, CPU};
+use crate::check::{check, distinct, flat, randn, CPU};
 
 fn single(dims: &[usize]) -> Tensor {
     randn(dims).to_dtype(DType::F32).unwrap()
@@ -196,7 +198,8 @@ fn backward_comes_to_a_custom_operation_once_with_the_whole_gradient() {
 #[test]
 fn wrapped_errors_come_back_through_backtraces_and_context() {
     let made = || hookpoint::Error::from(hookpoint::ErrorKind::NoModel).into_candle();
-    for error in [made(), made().bt(), made().context("while loading"), made().with_path("model.safetensors")] {
+    for error in [made(), made().bt(), made().context("while loading"), made().with_path("model.safetensors")]
+    {
         let text = error.to_string();
         let found = hookpoint::Error::recover(error);
         assert!(matches!(found.kind(), hookpoint::ErrorKind::NoModel), "{text}");
@@ -278,9 +281,12 @@ fn these_gradients_are_still_wrong() {
         ("scatter", &line, 3., line.scatter(&index, &source, 2)),
         ("scatter_add", &line, 4., line.scatter_add(&index, &source, 2)),
         // Used twice: the one gradient takes the place of the other.
-        ("upsample_nearest2d", &image, 80., image.upsample_nearest2d(8, 8).and_then(|y| {
-            y.sum_all()? + image.sum_all()?
-        })),
+        (
+            "upsample_nearest2d",
+            &image,
+            80.,
+            image.upsample_nearest2d(8, 8).and_then(|y| y.sum_all()? + image.sum_all()?),
+        ),
     ];
     for (name, x, right, y) in sums {
         let found = y.and_then(|y| Ok(y.sum_all()?.backward()?.get(x).cloned()));
@@ -303,15 +309,114 @@ mod complete {
 
     use super::*;
 
-    /// Methods of a tensor that have a gradient of candle's, or need none: what has no number, and what is made of others.
-    /// A name comes here when `check` in `functions.rs`, or the sweep over `Any` in `annotated.rs`, agrees with finite
-    /// differences.
-    const RIGHT: &str = "
-        abs affine apply_op1 apply_op1_arc apply_op2 apply_op2_arc apply_op3 apply_op3_arc arange_step argmax
-        argmax_keepdim argmin argmin_keepdim asort_last_dim
-        broadcast_as broadcast_eq broadcast_ge broadcast_gt broadcast_le broadcast_left broadcast_lt broadcast_maximum
-        broadcast_minimum broadcast_ne broadcast_pow
+    type Method = fn(&Tensor) -> Result<Tensor>;
+
+    /// Methods whose gradient is candle's own, each as it is compared with finite differences. The input is
+    /// `[2, 3, 4]`, positive, with all numbers different.
+    const RIGHT: &[(&str, Method)] = &[
+        ("apply", |x| x.apply(&candle_nn::Activation::Silu)),
+        ("apply_t", |x| x.apply_t(&candle_nn::Activation::Silu, false)),
+        ("affine", |x| x.affine(2., 1.)),
+        ("abs", Tensor::abs),
+        ("broadcast_as", |x| x.broadcast_as((2, 2, 3, 4))),
+        ("broadcast_left", |x| x.broadcast_left(2)),
+        ("broadcast_maximum", |x| x.broadcast_maximum(&x.mean_keepdim(2)?)),
+        ("broadcast_minimum", |x| x.broadcast_minimum(&x.mean_keepdim(2)?)),
+        ("broadcast_pow", |x| x.broadcast_pow(&Tensor::new(2f64, CPU)?)),
+        ("clamp", |x| x.clamp(0.35, 1.25)),
+        ("contiguous", |x| x.t()?.contiguous()),
+        ("copy", Tensor::copy),
+        ("cos", Tensor::cos),
+        ("cumsum", |x| x.cumsum(1)),
+        ("dot", |x| x.flatten_all()?.dot(&x.flatten_all()?)),
+        ("elu", |x| x.affine(1., -1.03)?.elu(0.5)),
+        ("embedding", |x| x.get(0)?.embedding(&Tensor::new(&[1u32, 0, 1], CPU)?)),
+        ("erf", Tensor::erf),
+        ("exp", Tensor::exp),
+        ("expand", |x| x.unsqueeze(0)?.expand((2, 2, 3, 4))),
+        ("flatten", |x| x.flatten(0, 1)),
+        ("flatten_all", Tensor::flatten_all),
+        ("flatten_from", |x| x.flatten_from(1)),
+        ("flatten_to", |x| x.flatten_to(1)),
+        ("flip", |x| x.flip(&[1])),
+        ("force_contiguous", |x| x.t()?.force_contiguous()),
+        ("gather", |x| {
+            x.gather(&Tensor::new(&[[[1u32, 0, 1, 2]]], CPU)?.broadcast_as((2, 1, 4))?.contiguous()?, 1)
+        }),
+        ("get", |x| x.get(1)),
+        ("get_on_dim", |x| x.get_on_dim(1, 2)),
+        ("index_add", |x| x.index_add(&Tensor::new(&[0u32, 2], CPU)?, &x.narrow(1, 0, 2)?, 1)),
+        ("index_select", |x| x.index_select(&Tensor::new(&[2u32, 0, 2], CPU)?, 1)),
+        ("log", Tensor::log),
+        ("log_sum_exp", |x| x.log_sum_exp(2)),
+        ("max", |x| x.max(1)),
+        ("max_all", Tensor::max_all),
+        ("max_keepdim", |x| x.max_keepdim(1)),
+        ("maximum", |x| x.maximum(0.55)),
+        ("mean", |x| x.mean(1)),
+        ("mean_all", Tensor::mean_all),
+        ("mean_keepdim", |x| x.mean_keepdim(1)),
+        ("min", |x| x.min(1)),
+        ("min_all", Tensor::min_all),
+        ("min_keepdim", |x| x.min_keepdim(1)),
+        ("minimum", |x| x.minimum(0.55)),
+        ("mv", |x| x.get(0)?.mv(&x.get(1)?.get(0)?)),
+        ("narrow", |x| x.narrow(1, 1, 2)),
+        ("neg", Tensor::neg),
+        ("norm", Tensor::norm),
+        ("pad_with_same", |x| x.pad_with_same(1, 1, 2)),
+        ("pad_with_zeros", |x| x.pad_with_zeros(1, 1, 2)),
+        ("permute", |x| x.permute((2, 0, 1))),
+        ("pow", |x| x.pow(&Tensor::new(2f64, CPU)?.broadcast_as((2, 3, 4))?)),
+        ("powf", |x| x.powf(2.5)),
+        ("recip", Tensor::recip),
+        ("relu", |x| x.affine(1., -1.03)?.relu()),
+        ("repeat", |x| x.repeat((2, 1, 1))),
+        ("reshape", |x| x.reshape((6, 4))),
+        ("roll", |x| x.roll(1, 2)),
+        ("silu", Tensor::silu),
+        ("sin", Tensor::sin),
+        ("slice_assign", |x| x.slice_assign(&[0..2, 1..2, 0..4], &x.narrow(1, 0, 1)?)),
+        ("slice_scatter", |x| x.slice_scatter(&x.narrow(1, 0, 1)?, 1, 2)),
+        ("slice_scatter0", |x| x.slice_scatter0(&x.narrow(0, 0, 1)?, 1)),
+        ("sqr", Tensor::sqr),
+        ("sqrt", Tensor::sqrt),
+        ("squeeze", |x| x.narrow(0, 0, 1)?.squeeze(0)),
+        ("sum", |x| x.sum(1)),
+        ("sum_all", Tensor::sum_all),
+        ("sum_keepdim", |x| x.sum_keepdim(1)),
+        ("t", Tensor::t),
+        ("tanh", Tensor::tanh),
+        ("to_device", |x| x.to_device(CPU)),
+        ("to_dtype", |x| x.to_dtype(DType::F64)),
+        ("transpose", |x| x.transpose(0, 2)),
+        ("unfold", |x| x.unfold(2, 2, 1)),
+        ("unsqueeze", |x| x.unsqueeze(1)),
+        ("var", |x| x.var(1)),
+        ("var_keepdim", |x| x.var_keepdim(1)),
+    ];
+
+    /// What it gives has no gradient because it is whole numbers, or steps, or not computed from the numbers at all.
+    const WITHOUT: &str = "
+        arg_sort_last_dim argmax argmax_keepdim argmin argmin_keepdim broadcast_eq broadcast_ge broadcast_gt
+        broadcast_le broadcast_lt broadcast_ne ceil cmp empty_like eq floor ge gt le lt ne ones_like rand_like
+        randn_like round round_to sign zeros_like
     ";
+
+    /// The user's own operation has the user's own gradient.
+    const OF_USERS: &str = "apply_op1 apply_op1_arc apply_op2 apply_op2_arc apply_op3 apply_op3_arc";
+
+    #[test]
+    fn the_gradients_of_candle_that_are_left_to_it_are_right() {
+        let mut wrong = Vec::new();
+        for (name, f) in RIGHT {
+            let x = distinct(&[2, 3, 4]).affine(0.7, 0.31).unwrap();
+            if std::panic::catch_unwind(|| check(&[x], |x| f(&x[0]))).is_err() {
+                wrong.push(*name);
+            }
+        }
+        assert!(wrong.is_empty(), "candle's gradient is wrong: {wrong:?}");
+    }
 
     /// The folder of a package that cargo has for this workspace.
     pub(super) fn source(package: &str) -> PathBuf {
@@ -386,7 +491,8 @@ mod complete {
 
     #[test]
     fn every_method_of_a_tensor_has_a_row_or_is_known_to_be_right() {
-        let right: BTreeSet<&str> = RIGHT.split_whitespace().collect();
+        let named = [WITHOUT, OF_USERS].into_iter().flat_map(str::split_whitespace);
+        let right: BTreeSet<&str> = RIGHT.iter().map(|(name, _)| *name).chain(named).collect();
         let methods = methods();
         let new: Vec<&String> =
             methods.iter().filter(|name| method(name).is_none() && !right.contains(name.as_str())).collect();
@@ -395,9 +501,12 @@ mod complete {
         assert!(gone.is_empty(), "candle has no more: {gone:?}");
     }
 
-    /// Functions of `candle_nn` that are made of tensor's methods, and so have a gradient.
+    /// Functions of `candle_nn` that are made of a tensor's methods, or of those with a row. `one_hot` gives whole numbers, and
+    /// the kernels for experts exist on a GPU alone, where a run refuses what gives no gradient.
     const COMPOSED: &str = "
-        dropout hard_sigmoid huber leaky_relu log_softmax mish mse
+        binary_cross_entropy_with_logit cross_entropy dropout gumbel_softmax hard_sigmoid huber layer_norm_slow
+        leaky_relu log_softmax mish moe_gemm moe_gemm_gguf mse nll one_hot pixel_shuffle pixel_unshuffle
+        replication_pad2d rms_norm_slow rope_i_slow rope_slow selu sigmoid silu softmax swiglu
     ";
 
     #[test]
@@ -405,7 +514,9 @@ mod complete {
         let composed: BTreeSet<&str> = COMPOSED.split_whitespace().collect();
         let mut found = BTreeSet::new();
         let folder = source("candle-nn");
-        for file in ["ops.rs", "rotary_emb.rs", "loss.rs", "moe.rs", "sampling.rs", "encoding.rs", "attention/mod.rs"] {
+        for file in
+            ["ops.rs", "rotary_emb.rs", "loss.rs", "moe.rs", "sampling.rs", "encoding.rs", "attention/mod.rs"]
+        {
             let parsed = syn::parse_file(&std::fs::read_to_string(folder.join(file)).unwrap()).unwrap();
             for item in parsed.items {
                 let Item::Fn(function) = item else { continue };
@@ -414,8 +525,10 @@ mod complete {
                 }
             }
         }
-        let new: Vec<&String> =
-            found.iter().filter(|name| function(name).is_none() && !composed.contains(name.as_str())).collect();
+        let new: Vec<&String> = found
+            .iter()
+            .filter(|name| function(name).is_none() && !composed.contains(name.as_str()))
+            .collect();
         assert!(new.is_empty(), "neither in the table nor made of methods: {new:?}");
         let gone: Vec<&&str> = composed.iter().filter(|name| !found.contains(**name)).collect();
         assert!(gone.is_empty(), "candle has no more: {gone:?}");

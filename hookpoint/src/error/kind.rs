@@ -374,6 +374,20 @@ pub enum ErrorKind {
         /// The names to choose from.
         known: Vec<String>,
     },
+    /// No category of hooks has this name.
+    #[error("`{name}` is no category of hooks\n  choose one of `{}`; `HookFilter::all()` takes all of them", known.join("`, `"))]
+    UnknownCategory {
+        /// The name that was given.
+        name: String,
+        /// The names to choose from.
+        known: Vec<String>,
+    },
+    /// A hook is registered without a pattern.
+    #[error("the hook `{hook}` has no patterns\n  name the points it is for")]
+    NoPatterns {
+        /// The hook's name.
+        hook: String,
+    },
     /// A number counts past the last of what it counts: layers, heads, tokens, axes.
     #[error("there is no {what} {index}: {}", counted(*count))]
     NoSuchNumber {
@@ -385,7 +399,9 @@ pub enum ErrorKind {
         count: usize,
     },
     /// A model has no such head of attention.
-    #[error("there is no head {head}: this model has {layers} layers with {heads} heads each, counted from 0")]
+    #[error(
+        "there is no head {head}: this model has {layers} layers with {heads} heads each, counted from 0"
+    )]
     NoSuchHead {
         /// The head.
         head: String,

@@ -53,8 +53,7 @@ impl FromStr for HookCategory {
         let found = Self::ALL.into_iter().find(|category| category.name() == text);
         found.ok_or_else(|| {
             let known = Self::ALL.iter().map(|category| category.name().to_string()).collect();
-            ErrorKind::UnknownName { what: "category of hooks".to_string(), name: text.to_string(), known }
-                .into()
+            ErrorKind::UnknownCategory { name: text.to_string(), known }.into()
         })
     }
 }

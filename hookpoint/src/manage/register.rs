@@ -268,12 +268,7 @@ fn points(
         }
     }
     if new.is_empty() {
-        return Err(ErrorKind::InvalidArgument {
-            argument: format!("the list of patterns of the hook `{name}`"),
-            got: "empty".to_string(),
-            remedy: "name the points it is for".to_string(),
-        }
-        .into());
+        return Err(ErrorKind::NoPatterns { hook: name.to_string() }.into());
     }
     Ok(new)
 }

@@ -161,7 +161,8 @@ pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>
         return Err(ErrorKind::InvalidArgument {
             argument: "a pattern of a hook of whole calls".to_string(),
             got: format!("`{pattern}`, which names a value or a part of one"),
-            remedy: "remove `:value` and `[index]`, or hook that value with `.hook(..)`".to_string(),
+            remedy: "remove `:value` and `[index]`, or hook that value by itself, with `.hook(..)`"
+                .to_string(),
         }
         .into());
     }

@@ -154,7 +154,7 @@ impl Steps {
                     what: "what the hook returned".to_string(),
                     expected: part.dims().to_vec(),
                     found: new.dims().to_vec(),
-                    remedy: "return a tensor of the shape that the hook was given".to_string(),
+                    remedy: "return a tensor of the same shape as the hook was given".to_string(),
                 }
                 .into());
             }

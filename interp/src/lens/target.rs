@@ -109,7 +109,11 @@ impl Tokens {
             Tokens::Each(tokens) => {
                 return Err(ErrorKind::InvalidArgument {
                     argument: format!("the tokens for ids of shape {:?}", [batch, pos]),
-                    got: format!("a tensor of shape {:?} and dtype {}", tokens.dims(), tokens.dtype().as_str()),
+                    got: format!(
+                        "a tensor of shape {:?} and dtype {}",
+                        tokens.dims(),
+                        tokens.dtype().as_str()
+                    ),
                     remedy: "give integers of the shape [batch, pos]".to_string(),
                 }
                 .into())
