@@ -100,7 +100,7 @@ impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
     where
         Self: 'm,
     {
-        with_model(model, || f(model))
+        with_model(&|address, module| Tree::of(model).has_leaf_at(address, module), || f(model))
     }
 
     /// Runs of a shared model may be made inside one another.

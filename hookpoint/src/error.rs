@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 pub use crate::nearest::nearest;
 
+/// Any error that converts: candle's, anyhow's, our own.
+pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
 /// `Result` with [`hookpoint::Error`](Error).
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -331,7 +334,7 @@ pub enum ErrorKind {
     #[error("{report}")]
     CheckFailed {
         /// What was found.
-        report: Box<crate::check::CheckReport>,
+        report: Box<crate::report::CheckReport>,
     },
     /// A plan that asks for gradients was run without a backward pass.
     #[error("`.{method}(..)` does not compute gradients, and the plan asks for them: {}\n  use `.backward(..)`, which runs the model to its end and differentiates what the closure returns", some_of(requests))]

@@ -6,6 +6,7 @@ mod prepared;
 mod ran;
 mod recent;
 mod scan;
+mod short;
 mod spent;
 mod verbs;
 
@@ -32,11 +33,7 @@ use backward::check_wants_no_gradient;
 pub use backward::GradRun;
 use prepared::{Prepared, Recorded};
 pub use ran::Run;
-pub(crate) use recent::Recent;
 pub use scan::Scan;
-
-/// Any error that converts: candle's, anyhow's, our own.
-pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is to be done during runs of a model. Made by [`Hooked::plan`], built by chaining, and good
 /// for any number of runs.

@@ -13,9 +13,10 @@ use candle_core::Tensor;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
+use crate::lookup::{FastMap, FastSet};
 use crate::pattern::{point_name, Pattern};
 use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
-use crate::tree::{FastMap, FastSet, Kind, NodeId, Tree, Weight};
+use crate::tree::{Kind, NodeId, Tree, Weight};
 
 /// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
 /// [`Plan::replay`](crate::Plan::replay).

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{BoxedError, Run};
+use super::Run;
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::pattern::point_name;
-use crate::raw::with_run;
-use crate::run::{Finished, Learned, Listens, Met, Order, Request, RunState, Tape};
+use crate::run::{with_run, Finished, Learned, Listens, Met, Order, Request, RunState, Tape};
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 /// Runs `f` with the requests in force on this thread.

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use super::finish::{collected, ended_run, execute, finished_run};
 use super::prepared::{Prepared, Recorded};
-use super::{check_wants_no_gradient, BoxedError, Plan, Run, Scan};
+use super::{check_wants_no_gradient, Plan, Run, Scan};
 use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::recording::Recording;
 use crate::run::{Action, Finished, Keeps, Listens, Log, Request, Tape};
 use crate::tree::{AutoHook, Tree};

@@ -1,9 +1,6 @@
-//! What a check found, and how it prints.
+//! What a check of a model found, and how it prints. It stands below the errors, one of which carries it.
 
 use std::fmt;
-
-use super::gradients::GradientReport;
-use crate::error::Result;
 
 /// What [`check_auto_hook`](crate::check_auto_hook) looks at, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,21 +78,21 @@ impl fmt::Display for Outcome {
 /// One thing that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub(super) point: Option<String>,
-    pub(super) problem: String,
-    pub(super) remedy: Option<String>,
+    pub(crate) point: Option<String>,
+    pub(crate) problem: String,
+    pub(crate) remedy: Option<String>,
 }
 
 impl Finding {
-    pub(super) fn new(problem: impl Into<String>) -> Self {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
         Self { point: None, problem: problem.into(), remedy: None }
     }
 
-    pub(super) fn at(point: &str, problem: impl Into<String>) -> Self {
+    pub(crate) fn at(point: &str, problem: impl Into<String>) -> Self {
         Self { point: Some(point.to_string()), ..Self::new(problem) }
     }
 
-    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
@@ -119,11 +116,11 @@ impl Finding {
 /// One check, and what it found.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    pub(super) check: Check,
-    pub(super) outcome: Outcome,
-    pub(super) summary: String,
-    pub(super) failures: Vec<Finding>,
-    pub(super) notes: Vec<Finding>,
+    pub(crate) check: Check,
+    pub(crate) outcome: Outcome,
+    pub(crate) summary: String,
+    pub(crate) failures: Vec<Finding>,
+    pub(crate) notes: Vec<Finding>,
 }
 
 impl Checked {
@@ -157,10 +154,10 @@ impl Checked {
 /// what to do about it.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
-    pub(super) model: String,
-    pub(super) points: usize,
-    pub(super) runs: usize,
-    pub(super) checks: Vec<Checked>,
+    pub(crate) model: String,
+    pub(crate) points: usize,
+    pub(crate) runs: usize,
+    pub(crate) checks: Vec<Checked>,
 }
 
 impl CheckReport {
@@ -187,47 +184,6 @@ impl CheckReport {
     /// Everything else that should be known, such as points that were left out.
     pub fn notes(&self) -> impl Iterator<Item = (Check, &Finding)> {
         self.checks.iter().flat_map(|checked| checked.notes.iter().map(|found| (checked.check, found)))
-    }
-
-    /// Adds what a check of the gradients has found.
-    pub(super) fn add_gradients(&mut self, checked: Result<GradientReport>) {
-        let mut findings = Checked {
-            check: Check::Gradients,
-            outcome: Outcome::Passed,
-            summary: String::new(),
-            failures: Vec::new(),
-            notes: Vec::new(),
-        };
-        match checked {
-            Err(error) => {
-                findings.failures.push(Finding::new(format!("gradients make the model fail: {error}")))
-            }
-            Ok(report) => {
-                findings.summary =
-                    format!("{} points agree with finite differences", report.points().count());
-                let unreplaceable =
-                    "not checked: its value cannot be replaced, so it has no gradient of its own";
-                findings.notes.extend(report.skipped().map(|point| Finding::at(point, unreplaceable)));
-                let remedy = "`check_gradients` shows the numbers; a `detach`, a conversion to integers or an operation \
-                              without annotations on the way may lose or bend gradients";
-                let wrong = report.wrong().map(|point| {
-                    Finding::at(point, "the gradient does not agree with finite differences").remedy(remedy)
-                });
-                findings.failures.extend(wrong);
-                if report.points().next().is_none() {
-                    findings.outcome = Outcome::NotMade;
-                    findings.summary = "no point holds floats that have a gradient".to_string();
-                }
-            }
-        }
-        if !findings.failures.is_empty() {
-            findings.outcome = Outcome::Failed;
-            findings.summary = match findings.failures.len() {
-                1 => "1 failure".to_string(),
-                many => format!("{many} failures"),
-            };
-        }
-        self.checks.push(findings);
     }
 
     /// How many points the model has, values inside forward code included.
