@@ -1,7 +1,8 @@
 use candle_core::{Module, Result, Tensor, Var};
 use candle_nn::Linear;
 use hookpoint::prelude::*;
-use hookpoint::{ablate, ErrorKind, Recording};
+use hookpoint::{ErrorKind, Recording};
+use hookpoint_interp::ablate;
 
 use crate::models::*;
 
