@@ -58,6 +58,7 @@ macro_rules! operations {
                 "to_vec1" 1 Stops;
                 "to_vec2" 1 Stops;
                 "to_vec3" 1 Stops;
+                "unfold" 1 Wrong(unfold);
                 "upsample_bilinear2d" 1 Rule(bilinear);
                 "upsample_bilinear2d_with_scale" 1 Rule(bilinear_with_scale);
                 "upsample_nearest1d" 1 Wrong(nearest1d);
