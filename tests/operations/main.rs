@@ -12,6 +12,9 @@ mod check;
 /// Operations and layers in annotated models.
 mod annotated;
 
+/// What is taken for granted about the inside of candle.
+mod assumptions;
+
 /// Functions that annotated code calls.
 mod callees;
 
@@ -19,5 +22,7 @@ mod callees;
 mod frozen;
 /// The functions of `hookpoint_grad`.
 mod functions;
+/// Candle's layers.
+mod layers;
 /// Closures, trait objects, types that are not annotated.
 mod opaque;

@@ -8,12 +8,14 @@ use std::cell::{Cell, RefCell};
 
 use candle_core::{Storage, Tensor};
 
+use super::current::current;
 use super::replacement::laid_out;
 use super::{Captures, RunState};
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
-use crate::raw::{active, current, Erased, ErasedMut};
-use crate::tree::{is_annotated, Effects, FastSet, MethodInfo, NodeId};
+use crate::lookup::FastSet;
+use crate::raw::{active, Erased, ErasedMut};
+use crate::tree::{is_annotated, Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
 /// What a run knows of effects, and of who may write to which memory.
