@@ -5,18 +5,8 @@ use candle_core::{DType, Result as Candle, Tensor};
 
 use crate::error::{ErrorKind, Result};
 
-/// The tensor in another float type. `what` is what the user calls it, `point` where it is: the error says both.
-///
-/// ```
-/// use candle_core::{DType, Device, Tensor};
-/// use hookpoint::convert::converted;
-///
-/// let big = Tensor::new(&[1e6f32], &Device::Cpu)?;
-/// assert!(converted("the vector", "blocks.0", &big, DType::F16).is_err());
-/// assert_eq!(converted("the vector", "blocks.0", &big, DType::BF16)?.dtype(), DType::BF16);
-/// # Ok::<(), hookpoint::Error>(())
-/// ```
-pub fn converted(what: &str, point: &str, tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+/// The tensor in another float type. `what` is what the user calls it, `point` where it is.
+pub(crate) fn converted(what: &str, point: &str, tensor: &Tensor, dtype: DType) -> Result<Tensor> {
     if tensor.dtype() == dtype {
         return Ok(tensor.clone());
     }

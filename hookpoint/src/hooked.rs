@@ -67,7 +67,8 @@ impl<M: AutoHook> Hooked<M> {
         HookDict::of_tree(&self.tree())
     }
 
-    /// The hooks that stay on this model from run to run.
+    /// The hooks that stay on this model from run to run: they act in [`run`](Self::run), in plans and in all that makes
+    /// plans. They do not act in a plain `model.forward(&x)`, which is the model without hooks.
     ///
     /// ```
     #[doc = include_str!("two_layers.txt")]

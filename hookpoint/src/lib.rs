@@ -187,7 +187,6 @@
 
 pub mod access;
 pub mod check;
-pub mod convert;
 pub mod error;
 pub mod listen;
 pub mod manage;
@@ -200,6 +199,7 @@ pub mod track;
 
 mod cache;
 mod capture;
+mod convert;
 mod device;
 mod fingerprint;
 mod hooked;
@@ -220,7 +220,7 @@ pub mod __private;
 pub use access::{Access, Lent};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
-pub use device::{device, device_from_env, DEVICE_VARIABLE};
+pub use device::{device, device_from_env};
 pub use error::{BoxedError, Error, ErrorKind, Result};
 pub use hooked::Hooked;
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};

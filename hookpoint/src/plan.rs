@@ -203,7 +203,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// its output would have is known: from the kind of layer, or from an earlier run. Where the shape is not
     /// known, the module runs, and the patch is checked against its output.
     ///
-    /// The model never writes into `tensor`: a model whose annotated code writes in place gets a copy.
+    /// The model never writes into `tensor`: it gets a copy.
+    ///
+    /// All modules that a pattern selects have to be reached, unless it ends with `**`, which means whatever there is, or the
+    /// plan says [`allow_unfired`](Self::allow_unfired).
     ///
     /// ```
     #[doc = include_str!("two_layers.txt")]

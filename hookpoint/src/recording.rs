@@ -241,11 +241,6 @@ impl Recording {
     /// Does the model compute with what it had when it was recorded?
     pub(crate) fn check_weights(&self, version: u64, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
         let stale = |what: String| Err(ErrorKind::StaleRecording { what }.into());
-        if version != self.inner.version {
-            return stale(
-                "it is of another `Hooked`, or the model was borrowed mutably since then".to_string(),
-            );
-        }
         for (variable, before) in &self.inner.variables {
             if of_weight(variable)? != *before {
                 return stale("a variable was set since then".to_string());
@@ -259,6 +254,12 @@ impl Recording {
                 Some(_) => return stale(format!("`{name}` holds other numbers now")),
                 None => return stale(format!("`{name}` is gone")),
             }
+        }
+        // What else has changed is not seen.
+        if version != self.inner.version {
+            return stale(
+                "it is of another `Hooked`, or the model was borrowed mutably since then".to_string(),
+            );
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Steering: a direction in which a model is pushed.
 
 use candle_core::{DType, Tensor};
-use hookpoint::convert::converted;
 use hookpoint::{
     track::{Over, Tracker},
     AutoHook, BoxedError, ErrorKind, HookCtx, Hooked, IntoPatterns, Result,
@@ -124,7 +123,7 @@ impl SteeringVector {
                 }
                 .into());
             }
-            let push = converted("the steering vector", ctx.path(), &(&vector * strength)?, value.dtype())?;
+            let push = ctx.converted("the steering vector", &(&vector * strength)?, value.dtype())?;
             let push = push.to_device(value.device())?;
             Ok(Some(value.broadcast_add(&push)?))
         }

@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
-use hookpoint::convert::converted;
 use hookpoint::memory::{self, bytes_of};
 use hookpoint::{ActivationCache, ErrorKind, HookCtx, Pattern, Result};
 
@@ -351,7 +350,10 @@ fn same_shape(point: String, what: &str, remedy: &str, new: Tensor, there: &Tens
         }
         .into());
     }
-    Ok(converted(what, &point, &new, there.dtype())?.to_device(there.device())?.contiguous()?)
+    Ok(HookCtx::by_hand(&point)
+        .converted(what, &new, there.dtype())?
+        .to_device(there.device())?
+        .contiguous()?)
 }
 
 /// The same to the bit.
