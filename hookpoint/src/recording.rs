@@ -7,7 +7,7 @@
 //! between modules, and modules with side effects, always run.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use candle_core::Tensor;
 
@@ -16,7 +16,7 @@ use crate::fingerprint::Fingerprint;
 use crate::lookup::{FastMap, FastSet};
 use crate::memory::bytes_of;
 use crate::pattern::{point_name, Pattern};
-use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
+use crate::run::{Action, Calls, Log, LoggedCall, LoggedPoint, RecordedCall, Request, Rows, Schedule};
 use crate::tree::{Kind, NodeId, Tree, Weight};
 
 /// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
@@ -31,44 +31,12 @@ pub struct Recording {
 
 struct Inner {
     tree: Arc<Tree>,
-    calls: Vec<RecordedCall>,
+    calls: Arc<Calls>,
     points: Vec<LoggedPoint>,
     /// What the modules that can be answered compute with.
     weights: Vec<(String, Fingerprint)>,
     /// Variables that they compute with and do not show.
     variables: Vec<(Tensor, Fingerprint)>,
-    /// What calls gave, repeated as often as was last asked for.
-    repeated: Mutex<Repeated>,
-}
-
-/// Values by the number of their call, and how often they are repeated.
-type Repeated = (usize, FastMap<usize, Tensor>);
-
-struct RecordedCall {
-    module: u32,
-    visit: u32,
-    /// When it began and ended, on the clock of the points.
-    time: (u32, u32),
-    /// May it be answered?
-    value: Option<Tensor>,
-    /// The modules that are called inside it, and how often.
-    inside: Vec<(u32, u32)>,
-    /// What it was called with.
-    inputs: Fingerprint,
-    rows: Rows,
-}
-
-/// What becomes of a value when the rows of the input are repeated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rows {
-    /// Nobody has looked.
-    Unknown,
-    /// Its first dimension is the batch.
-    Batch,
-    /// It does not depend on the batch.
-    Same,
-    /// Something else.
-    Other,
 }
 
 /// A point that was reached, as a pattern names it.
@@ -113,8 +81,9 @@ impl Recording {
             }
         };
         let calls = values.calls.iter().enumerate().map(recorded).collect();
-        let (points, weights, variables, repeated) = (times.points, Vec::new(), Vec::new(), Mutex::default());
-        Self { inner: Arc::new(Inner { tree, calls, points, weights, variables, repeated }) }
+        let calls = Arc::new(Calls::new(calls));
+        let (points, weights, variables) = (times.points, Vec::new(), Vec::new());
+        Self { inner: Arc::new(Inner { tree, calls, points, weights, variables }) }
     }
 
     /// Notes what the model computes with, so that it is seen when that has changed.
@@ -122,6 +91,7 @@ impl Recording {
         let Some(inner) = Arc::get_mut(&mut self.inner) else { return Ok(()) };
         let modules: HashSet<Arc<str>> = inner
             .calls
+            .list
             .iter()
             .filter(|call| call.value.is_some())
             .filter_map(|call| inner.tree.node_of_module(call.module))
@@ -131,7 +101,7 @@ impl Recording {
             inner.weights.push((weight.name, of_weight(&weight.tensor)?));
         }
         let (mut met, mut variables) = (FastSet::default(), Vec::new());
-        for value in inner.calls.iter().rev().filter_map(|call| call.value.as_ref()) {
+        for value in inner.calls.list.iter().rev().filter_map(|call| call.value.as_ref()) {
             if !value.track_op() || met.contains(&value.id()) {
                 continue;
             }
@@ -170,7 +140,7 @@ impl Recording {
         let dims: FastMap<(u32, u32), &Vec<usize>> =
             repeated.calls.iter().map(|call| ((call.module, call.visit), &call.dims)).collect();
         let Some(inner) = Arc::get_mut(&mut self.inner) else { return };
-        for call in &mut inner.calls {
+        for call in Arc::get_mut(&mut inner.calls).map(|calls| &mut calls.list).into_iter().flatten() {
             let Some(value) = &call.value else { continue };
             let (one, all) = (value.dims(), dims.get(&(call.module, call.visit)));
             call.rows = match all {
@@ -184,7 +154,7 @@ impl Recording {
     /// The modules that have given a tensor by this time.
     pub(crate) fn modules_before(&self, time: u32) -> Result<Vec<Pattern>> {
         let mut met = FastSet::default();
-        let calls = self.inner.calls.iter().filter(|call| call.value.is_some() && call.time.1 <= time);
+        let calls = self.inner.calls.list.iter().filter(|call| call.value.is_some() && call.time.1 <= time);
         let nodes = calls.filter(|call| met.insert(call.module));
         let nodes = nodes.filter_map(|call| self.inner.tree.node_of_module(call.module));
         nodes.map(|node| self.inner.tree.name(node).parse()).collect()
@@ -204,7 +174,7 @@ impl Recording {
     /// Bytes of everything that points showed, added up: more than one run ever needs at once.
     pub(crate) fn bytes_seen(&self) -> usize {
         // Points are known by shape alone; most have the type of what modules give.
-        let kept = self.inner.calls.iter().filter_map(|call| call.value.as_ref());
+        let kept = self.inner.calls.list.iter().filter_map(|call| call.value.as_ref());
         let wide = kept.map(|value| value.dtype().size_in_bytes()).max().unwrap_or(4);
         let size = |(_, dims): &(u32, Vec<usize>)| dims.iter().product::<usize>() * wide;
         self.inner.points.iter().flat_map(|point| &point.visits).map(size).sum()
@@ -212,7 +182,7 @@ impl Recording {
 
     /// Bytes of what it keeps.
     pub(crate) fn bytes_kept(&self) -> usize {
-        self.inner.calls.iter().filter_map(|call| call.value.as_ref()).map(bytes_of).sum()
+        self.inner.calls.list.iter().filter_map(|call| call.value.as_ref()).map(bytes_of).sum()
     }
 
     /// Bytes of the answers that runs get which are changed at these times, and which are repeated for every
@@ -222,7 +192,7 @@ impl Recording {
         times.dedup();
         for time in times {
             let mut until = 0;
-            for (at, call) in self.inner.calls.iter().enumerate() {
+            for (at, call) in self.inner.calls.list.iter().enumerate() {
                 let Some(value) = call.value.as_ref().filter(|_| call.time.0 > until && call.time.1 < time)
                 else {
                     continue;
@@ -271,7 +241,7 @@ impl Recording {
                     nodes.iter().filter_map(module).any(|module| module == call.module)
                 };
                 // Such a hook may see a call in which no tensor goes in.
-                let inside = self.inner.calls.iter().filter(is_module).map(|call| call.time.0 + 1);
+                let inside = self.inner.calls.list.iter().filter(is_module).map(|call| call.time.0 + 1);
                 wanted.extend(inside.clone());
                 times.extend(inside);
             }
@@ -286,7 +256,7 @@ impl Recording {
         let modules: HashSet<u32> = listened.iter().filter_map(module).collect();
         let points = self.inner.points.iter().filter(|point| listened.contains(&point.key.node));
         let values = points.flat_map(|point| point.visits.iter().map(|(time, _)| *time));
-        let calls = self.inner.calls.iter().filter(|call| modules.contains(&call.module));
+        let calls = self.inner.calls.list.iter().filter(|call| modules.contains(&call.module));
         for time in values.chain(calls.map(|call| call.time.0 + 1)) {
             wanted.push(time);
             change = change.min(time);
@@ -298,7 +268,7 @@ impl Recording {
         };
         let mut answers = FastMap::default();
         let mut until = 0;
-        for (at, call) in self.inner.calls.iter().enumerate() {
+        for (at, call) in self.inner.calls.list.iter().enumerate() {
             let fits = copies == 1 || matches!(call.rows, Rows::Batch | Rows::Same);
             let can = call.value.is_some() && fits && call.time.0 > until;
             if can && is_undisturbed(call.time) {
@@ -306,7 +276,7 @@ impl Recording {
                 answers.insert((call.module, call.visit), at);
             }
         }
-        Ok(Schedule { recording: self.clone(), answers, copies, compares: false })
+        Ok(Schedule::new(self.inner.calls.clone(), answers, copies))
     }
 
     /// For every node of `tree`, the one that it is here. The parameters of a model may come and go with
@@ -336,8 +306,8 @@ impl Recording {
 
 impl std::fmt::Debug for Recording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kept = self.inner.calls.iter().filter(|call| call.value.is_some()).count();
-        f.debug_struct("Recording").field("calls", &self.inner.calls.len()).field("kept", &kept).finish()
+        let kept = self.inner.calls.list.iter().filter(|call| call.value.is_some()).count();
+        f.debug_struct("Recording").field("calls", &self.inner.calls.list.len()).field("kept", &kept).finish()
     }
 }
 
@@ -399,68 +369,5 @@ fn is_repeated(one: &[usize], all: &[usize], copies: usize) -> bool {
     match (one, all) {
         ([first, rest @ ..], [rows, others @ ..]) => rest == others && *rows == copies * first,
         _ => false,
-    }
-}
-
-/// Which calls of a run are answered.
-pub(crate) struct Schedule {
-    recording: Recording,
-    /// By module and number of the call: the number of the recorded one.
-    answers: FastMap<(u32, u32), usize>,
-    copies: usize,
-    /// Are inputs compared with those that were recorded?
-    compares: bool,
-}
-
-impl Schedule {
-    /// Compares what calls are made with, before they are answered.
-    pub fn comparing(self) -> Self {
-        Self { compares: true, ..self }
-    }
-
-    pub fn compares(&self) -> bool {
-        self.compares
-    }
-
-    /// What a call was made with.
-    pub fn inputs(&self, call: usize) -> Option<Fingerprint> {
-        self.recording.inner.calls.get(call).map(|call| call.inputs)
-    }
-
-    pub fn answer(&self, module: u32, visit: u32) -> Option<usize> {
-        self.answers.get(&(module, visit)).copied()
-    }
-
-    /// The modules that a call would have called, and how often.
-    pub fn inside(&self, call: usize) -> &[(u32, u32)] {
-        self.recording.inner.calls.get(call).map_or(&[], |call| &call.inside)
-    }
-
-    /// What a call gives, for as many copies of the input as there are.
-    pub fn value(&self, at: usize) -> Option<Tensor> {
-        let inner = &self.recording.inner;
-        let call = inner.calls.get(at)?;
-        let value = call.value.as_ref()?;
-        if self.copies == 1 || call.rows == Rows::Same {
-            return Some(value.clone());
-        }
-        let mut kept = inner.repeated.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.0 != self.copies {
-            *kept = (self.copies, FastMap::default());
-        }
-        if let Some(repeated) = kept.1.get(&at) {
-            return Some(repeated.clone());
-        }
-        let repeated = repeat_rows(value, self.copies).ok()?;
-        kept.1.insert(at, repeated.clone());
-        Some(repeated)
-    }
-}
-
-/// The rows of a tensor, all of them so many times.
-pub(crate) fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
-    match times {
-        1 => Ok(tensor.clone()),
-        _ => Tensor::cat(&vec![tensor.contiguous()?; times], 0),
     }
 }

@@ -19,6 +19,7 @@ const ORDER: &[&str] = &[
     "pattern",
     "select",
     "tree",
+    "point",
     "run",
     "listen",
     "recording",
@@ -40,10 +41,6 @@ const ORDER: &[&str] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[
     // The counting allocator is unsafe code, so it is there.
     ("raw", "memory"),
-    // A run knows those who listen by name, and makes the cache and the recording itself.
-    ("run", "listen"),
-    ("run", "recording"),
-    ("run", "cache"),
 ];
 
 fn engine() -> PathBuf {

@@ -1,9 +1,9 @@
 //! Values of any type: kept as copies, and replaced by copies.
 
-use super::member::Member;
 use super::points::Asked;
-use super::{Action, CaptureAny, PointKey, RunState};
+use super::{Action, CaptureAny, RunState};
 use crate::error::{ErrorKind, Result};
+use crate::point::{Member, PointKey};
 use crate::raw::{paused, ErasedMut};
 use crate::value::{AnyValue, DynamicOps};
 

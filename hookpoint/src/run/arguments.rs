@@ -9,9 +9,9 @@ use super::argument::Argument;
 use super::call_hooks::{is_input, look, named, Named, Part, When};
 use super::fire::Replace;
 use super::frame::address;
-use super::member::Member;
-use super::{PointKey, RunState, Slot32};
+use super::RunState;
 use crate::error::{ErrorKind, Result};
+use crate::point::{Member, PointKey, Slot32};
 use crate::raw::{Erased, ErasedMut};
 use crate::value::DynamicOps;
 

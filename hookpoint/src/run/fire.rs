@@ -9,13 +9,13 @@ use candle_core::Tensor;
 
 use super::gradient::{is_of_call, Tapped, Wanted};
 use super::listeners::Masks;
-use super::member::Member;
 use super::points::{Asked, Described};
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
-use super::{Capture, HookCtx, PointKey, RunState, Step};
+use super::{Capture, HookCtx, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{point_name, Index};
+use crate::point::{Member, PointKey, Step};
 use crate::raw::paused;
 use crate::tree::{Kind, NodeId};
 

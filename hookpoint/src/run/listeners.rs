@@ -15,11 +15,11 @@ use super::fire::Replace;
 use super::gradient::Operation;
 use super::points::Described;
 use super::replacement::{fit, Broadcast, Like};
-use super::{PointKey, RunState};
+use super::RunState;
 use crate::error::{Error, ErrorKind, Result};
-use crate::listen::{self, Answer, At, End, Interest, Listener, Point};
 use crate::lookup::FastMap;
 use crate::pattern::point_name;
+use crate::point::{self, Answer, At, End, Interest, Listener, Point, PointKey};
 use crate::raw::{paused, Erased, ErasedMut};
 use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, ValueOps};
@@ -297,9 +297,9 @@ impl RunState<'_> {
         self.caller().map_or(0, |node| self.dispatch.interests.at(node).output.operations)
     }
 
-    fn told<'c>(&'c self, open: &'c Open) -> listen::Call<'c> {
+    fn told<'c>(&'c self, open: &'c Open) -> point::Call<'c> {
         let node = self.tree.node(open.node);
-        listen::Call {
+        point::Call {
             name: &open.name,
             method: open.method,
             kind: node.map_or(Kind::Module, |node| node.kind),
@@ -335,10 +335,10 @@ impl RunState<'_> {
         let around = self.listeners.users.open.borrow();
         self.each_at_depth(&around, who, |depth, listener| {
             if matches!(said, Answer::Go) {
-                said = listener.enter(&listen::Call { depth, ..self.told(&open) })?;
+                said = listener.enter(&point::Call { depth, ..self.told(&open) })?;
             } else {
                 // What another one answers is entered and left by all.
-                let _ = listener.enter(&listen::Call { depth, ..self.told(&open) })?;
+                let _ = listener.enter(&point::Call { depth, ..self.told(&open) })?;
             }
             Ok(())
         })?;
@@ -447,7 +447,7 @@ impl RunState<'_> {
             let Some(over) = over else { return };
             let around = self.listeners.users.open.borrow();
             let left = self.each_at_depth(&around, over.who, |depth, listener| {
-                listener.leave(&listen::Call { depth, ..self.told(&over) }, over.result.as_ref());
+                listener.leave(&point::Call { depth, ..self.told(&over) }, over.result.as_ref());
                 Ok(())
             });
             drop(around);
@@ -506,7 +506,7 @@ impl RunState<'_> {
         let operands = operation.tensors();
         let inside = self.caller().map(|node| self.tree.name(node)).unwrap_or_default();
         let site = operation.site();
-        let told = listen::Operation {
+        let told = point::Operation {
             name: site.name,
             inside: &inside,
             file: site.file,

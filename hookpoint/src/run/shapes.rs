@@ -15,8 +15,9 @@ use candle_core::{DType, Tensor};
 use super::dispatch::Wants;
 use super::fire::Replace;
 use super::replacement::{fit, laid_out, Broadcast, Like};
-use super::{Action, PointKey, RunState};
+use super::{Action, RunState};
 use crate::error::Result;
+use crate::point::PointKey;
 use crate::tree::{NodeId, Outline};
 
 /// Shapes of inputs, small enough to be kept in place.

@@ -10,14 +10,13 @@ use super::listeners::Audience;
 use super::listening::{Listeners, Listens};
 use super::outcome::Outcome;
 use super::points::{CaptureAny, Captures, Kept};
-use super::record::{Replaying, Tape};
+use super::record::{Replaying, Schedule, Tape};
 use super::shapes::Learned;
 use super::stack::Stack;
-use super::step::Step;
 use super::{Dispatch, Request};
 use crate::error::Error;
+use crate::point::Step;
 use crate::raw::hears;
-use crate::recording::Schedule;
 use crate::tree::{NodeId, Tree};
 
 /// What is asked of a model.

@@ -6,9 +6,10 @@
 
 use std::cell::RefCell;
 
-use super::{PointKey, RunState, Slot32};
+use super::RunState;
 use crate::error::ErrorKind;
 use crate::lookup::FastMap;
+use crate::point::{PointKey, Slot32};
 use crate::tree::NodeId;
 
 /// When a goal is reached.

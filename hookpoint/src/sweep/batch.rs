@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::grid::Place;
 use crate::error::{Error, ErrorKind, Result};
-use crate::recording::repeat_rows;
+use crate::run::repeat_rows;
 
 /// An input whose rows, the first dimension of its tensors, can be repeated.
 ///

@@ -11,9 +11,10 @@ use super::tap::Tap;
 use super::Gradient;
 use crate::error::Result;
 use crate::lookup::FastMap;
+use crate::point::{PointKey, Slot32, Step};
 use crate::run::dispatch::is_part;
 use crate::run::points::Asked;
-use crate::run::{Action, PointKey, RunState, Slot32, Step};
+use crate::run::{Action, RunState};
 use crate::tree::{Kind, NodeId};
 
 /// The taps of a run, in the order in which they were put in.

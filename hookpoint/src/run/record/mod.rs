@@ -2,11 +2,14 @@
 //!
 //! A run with a [`Log`] notes which modules are called, in which order, and what they give; a scan notes
 //! besides when every point is reached. A run with a [`Schedule`] answers the calls that stand in it with
-//! what was noted. Which calls those are is worked out in [`crate::recording`].
+//! what was noted. Which calls those are, a recording works out.
 //!
 //! A call is known by the number of its module and by how many calls of that module came before. Only
 //! calls count that could be answered: of `forward*` methods of annotated types, and of foreign modules
 //! with one tensor.
+
+mod log;
+mod schedule;
 
 use std::cell::RefCell;
 
@@ -14,14 +17,17 @@ use candle_core::Tensor;
 
 use super::call_hooks::look;
 use super::fire::Replace;
-use super::{PointKey, RunState};
+use super::RunState;
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::FastMap;
+use crate::point::PointKey;
 use crate::raw::Erased;
-use crate::recording::Schedule;
 use crate::tree::NodeId;
 use crate::value::ValueOps;
+
+pub(crate) use log::{Keeps, Log, LoggedCall, LoggedPoint};
+pub(crate) use schedule::{repeat_rows, Calls, RecordedCall, Rows, Schedule};
 
 /// What a run does about calls.
 #[derive(Default)]
@@ -32,49 +38,6 @@ pub(crate) enum Tape<'p> {
     Replaying(Replaying<'p>),
 }
 
-/// The calls of a run, and when its points were reached.
-#[derive(Default)]
-pub(crate) struct Log {
-    /// Counts everything that is noted.
-    clock: u32,
-    /// In the order in which they began; what is called inside a call follows it.
-    pub calls: Vec<LoggedCall>,
-    /// Calls that have not returned, each with the number of frames around and including it.
-    open: Vec<(usize, usize)>,
-    counts: FastMap<u32, u32>,
-    pub points: Vec<LoggedPoint>,
-    by_key: FastMap<PointKey, usize>,
-    /// Are results kept, or only what they look like?
-    keeps: bool,
-}
-
-/// A call of a module.
-pub(crate) struct LoggedCall {
-    /// The number of the module.
-    pub module: u32,
-    /// How many calls of it came before.
-    pub visit: u32,
-    pub begin: u32,
-    /// When it returned; none where it failed, or returned something other than one tensor.
-    pub end: Option<u32>,
-    /// How many calls were made up to its end: those inside it, and all before.
-    pub calls_until_end: usize,
-    pub value: Option<Tensor>,
-    pub dims: Vec<usize>,
-    /// May it have changed something besides its result?
-    pub effects: bool,
-    /// What it was called with.
-    pub inputs: Fingerprint,
-}
-
-/// A point that was reached.
-pub(crate) struct LoggedPoint {
-    pub key: PointKey,
-    pub names: Vec<String>,
-    /// When, and with what shape.
-    pub visits: Vec<(u32, Vec<usize>)>,
-}
-
 /// A run that answers calls with what is noted.
 pub(crate) struct Replaying<'p> {
     schedule: &'p Schedule,
@@ -83,87 +46,6 @@ pub(crate) struct Replaying<'p> {
     /// with.
     entered: RefCell<Vec<(usize, usize, Fingerprint)>>,
     pub replayed: RefCell<Vec<NodeId>>,
-}
-
-/// Is what calls give kept, or only what it looks like?
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Keeps {
-    Values,
-    Shapes,
-}
-
-impl Log {
-    pub fn new(keeps: Keeps) -> Self {
-        Self { keeps: keeps == Keeps::Values, ..Self::default() }
-    }
-
-    fn tick(&mut self) -> u32 {
-        self.clock += 1;
-        self.clock
-    }
-
-    fn begin(&mut self, module: u32, depth: usize) {
-        let count = self.counts.entry(module).or_insert(0);
-        let visit = *count;
-        *count += 1;
-        let begin = self.tick();
-        self.open.push((depth, self.calls.len()));
-        let (end, value, dims) = (None, None, Vec::new());
-        self.calls.push(LoggedCall {
-            module,
-            visit,
-            begin,
-            end,
-            calls_until_end: 0,
-            value,
-            dims,
-            effects: false,
-            inputs: Fingerprint::default(),
-        });
-    }
-
-    /// Notes what the call that was begun with this many frames has given.
-    fn end(&mut self, depth: usize, module: u32, value: Option<&Tensor>) {
-        let Some(at) = self.open.iter().rposition(|(open, call)| {
-            *open == depth && self.calls.get(*call).is_some_and(|call| call.module == module)
-        }) else {
-            return;
-        };
-        let (time, all) = (self.tick(), self.calls.len());
-        // What was opened later and is still open did not return.
-        let ended = self.open.drain(at..).next().map(|(_, call)| call);
-        let Some(call) = ended.and_then(|call| self.calls.get_mut(call)) else { return };
-        let Some(value) = value else { return };
-        call.end = Some(time);
-        call.calls_until_end = all;
-        call.dims = value.dims().to_vec();
-        call.value = Some(value).filter(|_| self.keeps).cloned();
-    }
-
-    /// Forgets calls that are not over although the method around them is.
-    fn close(&mut self, depth: usize) {
-        self.open.retain(|(open, _)| *open < depth);
-    }
-
-    /// Something may be changed now that no result tells of.
-    fn effect(&mut self) {
-        for (_, call) in &self.open {
-            if let Some(call) = self.calls.get_mut(*call) {
-                call.effects = true;
-            }
-        }
-    }
-
-    fn point(&mut self, key: PointKey, names: &dyn Fn() -> Vec<String>, dims: Vec<usize>) {
-        let (time, next) = (self.tick(), self.points.len());
-        let at = *self.by_key.entry(key).or_insert(next);
-        if at == next {
-            self.points.push(LoggedPoint { key, names: names(), visits: Vec::new() });
-        }
-        if let Some(point) = self.points.get_mut(at) {
-            point.visits.push((time, dims));
-        }
-    }
 }
 
 impl<'p> Replaying<'p> {
