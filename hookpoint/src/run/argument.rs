@@ -51,7 +51,7 @@ impl RunState<'_> {
         depth: usize,
         number: u32,
         value: Erased<'_>,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<New>> {
         if let Some(new) = self.decided_argument(depth, number, replace) {
             return match (value.tensor(), new?) {
@@ -91,7 +91,7 @@ impl RunState<'_> {
         depth: usize,
         number: u32,
         value: Erased<'_>,
-        replace: Replace,
+        replace: Replace<'_>,
         parts: Parts,
     ) -> Result<Option<AnyValue>> {
         let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(None) };

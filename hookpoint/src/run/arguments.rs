@@ -83,7 +83,7 @@ impl RunState<'_> {
         &self,
         depth: usize,
         number: u32,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Option<Result<Option<Tensor>>> {
         let new = self.decided(depth, number)?.into_iter().next().map(|(_, tensor)| tensor);
         Some(match replace {

@@ -244,7 +244,11 @@ fn input_name(number: u32) -> String {
 }
 
 /// The tensors that a module is called with.
-fn gathered_inputs(node: NodeId, inputs: &[Erased<'_>], replace: impl Fn(usize) -> Replace) -> Vec<Part> {
+fn gathered_inputs(
+    node: NodeId,
+    inputs: &[Erased<'_>],
+    replace: impl Fn(usize) -> Replace<'static>,
+) -> Vec<Part> {
     let part = |(number, tensor): (usize, &Tensor)| {
         let (slot, replace) = (Slot32::Input(number as u32), replace(number));
         let key = PointKey { node, method: 0, slot, member: Member::FIRST };

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use candle_core::Tensor;
 
 use super::argument::holds_tensors;
-use super::dispatch::select;
 use super::fire::{hook_failed, Replace};
 use super::frame::with_label;
 use super::member::Members;
@@ -19,7 +18,7 @@ use super::request::{Action, Request};
 use super::{HookCtx, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::point::{PointKey, Slot32};
+use crate::point::{PointKey, Selection, Slot32};
 use crate::raw::{paused, Erased};
 use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, EachTensor};
@@ -78,12 +77,12 @@ pub(super) struct Part {
     pub key: PointKey,
     pub names: Vec<String>,
     pub tensor: Tensor,
-    pub replace: Replace,
+    pub replace: Replace<'static>,
     pub is_new: bool,
 }
 
 impl Part {
-    pub fn new(key: PointKey, names: Vec<String>, tensor: &Tensor, replace: Replace) -> Self {
+    pub fn new(key: PointKey, names: Vec<String>, tensor: &Tensor, replace: Replace<'static>) -> Self {
         Self { key, names, tensor: tensor.clone(), replace, is_new: false }
     }
 }
@@ -157,15 +156,15 @@ pub(super) fn look(value: &Erased<'_>, f: &mut dyn FnMut(u32, &str, &Tensor)) ->
 }
 
 /// The modules that a pattern of a hook of calls selects.
-pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>> {
+pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Selection> {
     if pattern.value().is_some() || pattern.index().is_some() {
         return Err(Error::msg(format!(
             "`{pattern}` is no module: a hook of whole calls sees all inputs and outputs, not a value or a part\n  \
              leave out `:value` and `[index]`, or hook that value by itself"
         )));
     }
-    let is_module = |id: &NodeId| tree.node(*id).is_some_and(|node| node.kind != Kind::Parameter);
-    let modules: Vec<NodeId> = select(tree, pattern)?.into_iter().filter(is_module).collect();
+    let is_module = |id: NodeId| tree.node(id).is_some_and(|node| node.kind != Kind::Parameter);
+    let modules = Selection::of(tree, pattern)?.only(is_module);
     if modules.is_empty() {
         return Err(Error::msg(format!(
             "`{pattern}` selects parameters only, which are not called\n  hook them with `hook`"

@@ -9,10 +9,7 @@ use super::listeners::Interests;
 use super::points::{Described, Labels, Points};
 use super::request::{Action, Request};
 use super::until::{Expects, Goal, Goals};
-use crate::error::Result;
-use crate::pattern::Pattern;
-use crate::select::no_match;
-use crate::tree::{Kind, Node, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Tree};
 
 /// For every node, what is wanted there.
 pub(crate) struct Dispatch {
@@ -87,132 +84,6 @@ static NOTHING: Wants = Wants {
     requests: Vec::new(),
 };
 
-/// What a pattern may mean at one node.
-#[derive(Default)]
-struct Meaning {
-    is_parameter: bool,
-    /// May it stand for more than its own text?
-    is_glob: bool,
-    output: bool,
-    inputs: bool,
-    /// Arguments of `forward`, by name.
-    arguments: usize,
-    /// Values inside `forward`.
-    values: usize,
-    /// Other methods, and what is inside them.
-    methods: usize,
-}
-
-impl Meaning {
-    fn of(pattern: &Pattern, tree: &Tree, node: &Node) -> Self {
-        if node.kind == Kind::Parameter {
-            let output = pattern.matches_value("out");
-            return Self { is_parameter: true, output, ..Self::default() };
-        }
-        let written = pattern.value();
-        let means = |value: &str| pattern.matches_value(value) || written.is_some_and(|w| is_part(value, w));
-        let mut meaning = Self {
-            is_glob: written.is_some_and(|value| value.contains(['*', '{'])),
-            output: means("out"),
-            inputs: means("in"),
-            ..Self::default()
-        };
-        let Some(written) = written else { return meaning };
-        let mut results: Vec<&str> = Vec::new();
-        for method in tree.methods(node) {
-            let count = |names: &[&str]| {
-                let named = names.iter().filter(|name| !name.is_empty());
-                let names = named.map(|name| method.value_name(name));
-                names.filter(|name| pattern.matches_value(name) || is_part(name, written)).count()
-            };
-            let (arguments, values) = (count(method.args), count(method.values));
-            if pattern.matches_value(method.name) && !results.contains(&method.name) {
-                results.push(method.name);
-            }
-            let rest = written.strip_prefix(method.name).and_then(|rest| rest.strip_prefix('.'));
-            // A result with several tensors: the second is `encode.1`; `logits` in it is `encode.out.logits`.
-            let is_number = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-            let is_result = |rest: &str| is_part("out", rest) || is_number(rest);
-            let results = usize::from(rest.is_some_and(is_result));
-            if method.is_forward() {
-                meaning.arguments += arguments;
-                meaning.values += values + results;
-            } else {
-                let inputs = usize::from(rest.is_some_and(|rest| is_part("in", rest)));
-                meaning.methods += arguments + values + inputs + results;
-            }
-        }
-        let is_forward = |name: &&&str| name.starts_with("forward");
-        let forward = results.iter().filter(is_forward).count();
-        meaning.values += forward;
-        meaning.methods += results.len() - forward;
-        meaning
-    }
-
-    fn inside(&self) -> usize {
-        self.arguments + self.values + self.methods
-    }
-
-    /// When a cache with this meaning has everything it wants.
-    fn expects(&self) -> Expects {
-        let only_inputs = !self.output && self.values == 0 && self.methods == 0;
-        match self.is_glob {
-            _ if self.is_parameter => Expects::Points(1),
-            _ if only_inputs => Expects::Inputs,
-            true if self.methods > 0 => Expects::Everything,
-            true => Expects::Call,
-            false => Expects::Points(self.inside().max(1)),
-        }
-    }
-
-    fn anything(&self) -> bool {
-        self.output || self.inputs || self.inside() > 0
-    }
-}
-
-/// Is this the value `of`, or a part of it: `out`, or `out.1`?
-pub(super) fn is_part(of: &str, value: &str) -> bool {
-    value.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// The nodes that a pattern selects, or an error that names the nearest points.
-pub(crate) fn select(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>> {
-    let ids = 0..tree.nodes.len() as NodeId;
-    let selected: Vec<NodeId> = ids
-        .filter(|id| {
-            let node = tree.node(*id);
-            pattern.matches_path(tree.segments(*id))
-                && node.is_some_and(|node| Meaning::of(pattern, tree, node).anything())
-        })
-        .collect();
-    if !selected.is_empty() {
-        return Ok(selected);
-    }
-    Err(no_match(&pattern.without_index().to_string(), candidates(tree, pattern)))
-}
-
-/// Names that the user may have meant: those of all nodes, and for a pattern with a value those of
-/// the values of nodes that its path selects, or of all where it selects none.
-fn candidates(tree: &Tree, pattern: &Pattern) -> Vec<String> {
-    let mut names: Vec<String> = tree.names().iter().map(|name| name.to_string()).collect();
-    if pattern.value().is_none() {
-        return names;
-    }
-    let on_path = |id: &NodeId| pattern.matches_path(tree.segments(*id));
-    let any_on_path = (0..tree.nodes.len() as NodeId).any(|id| on_path(&id));
-    let mut valued = Vec::new();
-    for id in (0..tree.nodes.len() as NodeId).filter(|id| !any_on_path || on_path(id)) {
-        let Some(node) = tree.node(id) else { continue };
-        for method in tree.methods(node) {
-            for value in method.args.iter().chain(method.values).filter(|value| !value.is_empty()) {
-                valued.push(format!("{}:{}", tree.name(id), method.value_name(value)));
-            }
-        }
-    }
-    names.append(&mut valued);
-    names
-}
-
 impl Dispatch {
     pub fn new(tree: &Tree, requests: &[Request<'_>]) -> Self {
         let nothing_else = || Wants { only_output: true, ..Wants::default() };
@@ -226,11 +97,10 @@ impl Dispatch {
         let mut patched: Vec<bool> = tree.nodes.iter().map(|_| false).collect();
         for id in order {
             let Some(request) = requests.get(id as usize) else { continue };
-            for at in &request.nodes {
-                let (Some(node), Some(wants)) = (tree.node(*at), nodes.get_mut(*at as usize)) else {
+            for (at, meaning) in request.nodes.each() {
+                let (Some(node), Some(wants)) = (tree.node(at), nodes.get_mut(at as usize)) else {
                     continue;
                 };
-                let meaning = Meaning::of(&request.pattern, tree, node);
                 wants.output |= meaning.output;
                 let whole_call = matches!(request.action, Action::HookBackward(_));
                 wants.inputs |= meaning.inputs || meaning.inside() > 0 || whole_call;
@@ -239,7 +109,7 @@ impl Dispatch {
                 wants.patches_any |= matches!(request.action, Action::PatchAny(_));
                 parameters |= node.kind == Kind::Parameter;
                 if let Action::Cache(_) = request.action {
-                    goals.push((*at, Goal::new(id, meaning.expects())));
+                    goals.push((at, Goal::new(id, Expects::of(&meaning))));
                 }
                 let whole_output = request.pattern.value().is_none();
                 wants.only_output &= whole_output;
@@ -250,12 +120,12 @@ impl Dispatch {
                 let replaces_only =
                     !matches!(request.action, Action::Hook(_) | Action::Call(..) | Action::PatchAny(_));
                 let harmless = whole_output && !whole_call && replaces_only;
-                if let Some(blocked) = blocked.get_mut(*at as usize) {
+                if let Some(blocked) = blocked.get_mut(at as usize) {
                     *blocked |= !harmless;
                 }
                 let whole_patch = whole_output && request.pattern.index().is_none();
                 if let (Action::Patch(_), true, Some(patched)) =
-                    (&request.action, whole_patch, patched.get_mut(*at as usize))
+                    (&request.action, whole_patch, patched.get_mut(at as usize))
                 {
                     *patched = true;
                 }

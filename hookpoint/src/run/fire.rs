@@ -21,9 +21,11 @@ use crate::tree::{Kind, NodeId};
 
 /// May the value at a point be replaced, and if not, why not?
 #[derive(Clone, Copy)]
-pub(crate) enum Replace {
+pub(crate) enum Replace<'v> {
     Yes,
     No(&'static str),
+    /// This is what the patch of this request makes of it: it was fitted before, since the module did not run.
+    Fitted(u32, &'v Tensor),
 }
 
 impl RunState<'_> {
@@ -34,7 +36,7 @@ impl RunState<'_> {
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
         tensor: &Tensor,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Tensor>> {
         // A model that swallows the error that ends its run goes on unwatched.
         if self.has_ended() {
@@ -74,7 +76,7 @@ impl RunState<'_> {
         (type_name, visit): (&'static str, usize),
         key: PointKey,
         value: &Tensor,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Tensor>> {
         let Asked { request: id, name, label, kind, .. } = asked;
         let Some(request) = self.requests.get(*id as usize) else { return Ok(None) };
@@ -94,7 +96,10 @@ impl RunState<'_> {
                 }
                 new.map(|new| self.lent(new)).transpose()?
             }
-            Action::Patch(patch) => Some(self.lent(at.patch(patch, pattern.index(), value)?)?),
+            Action::Patch(patch) => Some(self.lent(match replace {
+                Replace::Fitted(by, fitted) if by == *id => fitted.clone(),
+                _ => at.patch(patch, pattern.index(), value)?,
+            })?),
             Action::Cache(options) => {
                 self.capture(&at, request, options, value)?;
                 None

@@ -187,7 +187,7 @@ impl Entered {
     }
 
     #[cold]
-    fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
+    fn argument(&self, number: u32, value: Erased<'_>, replace: Replace<'_>) -> Option<New> {
         current(|state| {
             state.note_doubt(self.depth(), number, value);
             if state.listeners.tape.is_on() {

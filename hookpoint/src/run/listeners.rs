@@ -462,7 +462,7 @@ impl RunState<'_> {
         &self,
         (described, key, visit): (&Described, PointKey, usize),
         value: &Tensor,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Tensor>> {
         let name = point_name_of(self.tree, described.node, &described.value);
         let output = || self.tree.node(described.node).map_or(Kind::Value, |node| node.kind);

@@ -54,7 +54,7 @@ pub use call_hooks::CallView;
 pub(crate) use call_hooks::{modules_only, CallHookFn, When};
 pub use context::HookCtx;
 pub(crate) use current::{current, current_pass, with_pass, with_run};
-pub(crate) use dispatch::{select as select_nodes, Dispatch};
+pub(crate) use dispatch::Dispatch;
 pub(crate) use finished::{Finished, Met};
 pub use frame::Entered;
 #[cfg(test)]

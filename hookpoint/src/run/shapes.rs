@@ -118,7 +118,7 @@ impl RunState<'_> {
         if !wants.may_skip || self.listeners.hears_every_point() {
             return Ok(None);
         }
-        let Some(patch) = self.whole_patch(node) else { return Ok(None) };
+        let Some((request, patch)) = self.whole_patch(node) else { return Ok(None) };
         let Some(input) = input else { return Ok(None) };
         let fitted = |dims: &[usize], dtype: DType| {
             let like = Like { dims, dtype, device: input.device() };
@@ -136,20 +136,20 @@ impl RunState<'_> {
         };
         self.listeners.shapes.skipped.borrow_mut().push(node);
         let names = || vec!["out".to_string()];
-        let fired = self.fire(PointKey::output(node), &names, &value, Replace::Yes)?;
+        let fired = self.fire(PointKey::output(node), &names, &value, Replace::Fitted(request, &value))?;
         self.settle(node);
         Ok(Some(fired.unwrap_or(value)))
     }
 
-    /// The last patch of the whole output that is meant for this call.
-    fn whole_patch(&self, node: NodeId) -> Option<&Tensor> {
+    /// The last patch of the whole output that is meant for this call, and whose it is.
+    fn whole_patch(&self, node: NodeId) -> Option<(u32, &Tensor)> {
         let call = self.counts.so_far(node) as usize;
         let requests = self.dispatch.at(node).requests.iter().rev();
-        requests.filter_map(|id| self.requests.get(*id as usize)).find_map(|request| {
+        requests.filter_map(|id| Some((*id, self.requests.get(*id as usize)?))).find_map(|(id, request)| {
             let pattern = &request.pattern;
             let whole = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
             match &request.action {
-                Action::Patch(patch) if whole => Some(patch),
+                Action::Patch(patch) if whole => Some((id, patch)),
                 _ => None,
             }
         })

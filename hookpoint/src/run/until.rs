@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use super::RunState;
 use crate::error::ErrorKind;
 use crate::lookup::FastMap;
-use crate::point::{PointKey, Slot32};
+use crate::point::{Meaning, PointKey, Slot32};
 use crate::tree::NodeId;
 
 /// When a goal is reached.
@@ -23,6 +23,20 @@ pub(crate) enum Expects {
     Call,
     /// Nobody can say before the end of the run.
     Everything,
+}
+
+impl Expects {
+    /// When a cache with this meaning has everything it wants.
+    pub fn of(meaning: &Meaning) -> Self {
+        let only_inputs = !meaning.output && meaning.values == 0 && meaning.methods == 0;
+        match meaning.is_glob {
+            _ if meaning.is_parameter => Expects::Points(1),
+            _ if only_inputs => Expects::Inputs,
+            true if meaning.methods > 0 => Expects::Everything,
+            true => Expects::Call,
+            false => Expects::Points(meaning.inside().max(1)),
+        }
+    }
 }
 
 /// One cache request at one node.

@@ -88,7 +88,8 @@ use crate::access::{Access, Lent};
 use crate::error::{BoxedError, Error, Result};
 use crate::hooked::Hooked;
 use crate::pattern::Pattern;
-use crate::run::{select_nodes, HookCtx};
+use crate::point::Selection;
+use crate::run::HookCtx;
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
 use held::{Restore, Subject};
@@ -246,7 +247,7 @@ impl Points {
             return Err(Error::msg("a sweep over no patterns has no cells\n  give at least one"));
         }
         for pattern in &patterns {
-            select_nodes(&model.tree(), pattern)?;
+            Selection::of(&model.tree(), pattern)?;
         }
         Ok(Self(patterns))
     }
@@ -390,6 +391,6 @@ fn measurable<M: AutoHook>(model: &impl Access<M>, point: &Pattern) -> Result<()
             "`{point}` may stand for several points\n  name the one that is to be measured"
         )));
     }
-    select_nodes(&model.tree(), point)?;
+    Selection::of(&model.tree(), point)?;
     Ok(())
 }

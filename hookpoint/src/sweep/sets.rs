@@ -14,7 +14,7 @@ use crate::access::{Access, Lent};
 use crate::cache::{ActivationCache, Activations};
 use crate::error::{BoxedError, Error, Result};
 use crate::pattern::Pattern;
-use crate::run::select_nodes;
+use crate::point::Selection;
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
 
@@ -57,7 +57,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
             activations.each_activation(&mut |name, tensor| {
                 let pattern: Pattern = name.parse()?;
                 if known.insert(name.to_string()) {
-                    select_nodes(&tree, &pattern)?;
+                    Selection::of(&tree, &pattern)?;
                 }
                 entries.push((pattern, tensor.clone()));
                 Ok(())

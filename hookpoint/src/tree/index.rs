@@ -40,6 +40,16 @@ pub(crate) struct Node {
     own: Own,
 }
 
+impl PartialEq for Node {
+    /// What was found out since does not matter.
+    fn eq(&self, other: &Self) -> bool {
+        let facts = |node: &Self| (node.kind, node.type_id, node.parent, node.end, node.number, node.width);
+        let state = |node: &Self| (node.has_state, node.minds_training, node.own.has_place, node.own.steps);
+        let definition = |node: &Self| node.own.definition.map(std::ptr::from_ref);
+        facts(self) == facts(other) && state(self) == state(other) && definition(self) == definition(other)
+    }
+}
+
 /// What only the tree itself knows of a node.
 struct Own {
     /// Has it an address of its own? Values of size zero have none.
@@ -114,6 +124,7 @@ pub(crate) struct Weight {
 }
 
 /// Nearly every place belongs to one node.
+#[derive(PartialEq)]
 enum Places {
     None,
     One(NodeId),
@@ -556,6 +567,17 @@ impl Tree {
         let all = (0..self.nodes.len() as NodeId).filter(|id| paths.contains(&self.name(*id)));
         let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         compared.extend(all);
+    }
+
+    /// Do two walks over a model say the same: are the same modules and parameters at the same places, under the same
+    /// paths, with the same state and memory?
+    pub fn is_same(&self, other: &Tree) -> bool {
+        let (own, others) = (&self.lookup, &other.lookup);
+        self.nodes == other.nodes
+            && self.steps == other.steps
+            && own.places == others.places
+            && own.parameters == others.parameters
+            && self.memory.buffers == other.memory.buffers
     }
 
     /// Do both trees have the same modules under the same paths? Parameters may come and go: state
