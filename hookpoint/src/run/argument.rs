@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::any::type_name;
 use super::fire::Replace;
-use super::frame::{address, with_label};
+use super::result::{address, with_label};
 use super::RunState;
 use crate::error::{ErrorKind, Result};
 use crate::pattern::point_name;

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 use super::argument::Argument;
 use super::call_hooks::{is_input, look, named, Named, Part, When};
 use super::fire::Replace;
-use super::frame::address;
+use super::result::address;
 use super::RunState;
 use crate::error::{ErrorKind, Result};
 use crate::point::{Member, PointKey, Slot32};

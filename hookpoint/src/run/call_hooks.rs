@@ -11,10 +11,10 @@ use candle_core::Tensor;
 
 use super::argument::holds_tensors;
 use super::fire::{hook_failed, Replace};
-use super::frame::with_label;
 use super::member::Members;
 use super::replacement::{fit, Broadcast, Like};
 use super::request::{Action, Request};
+use super::result::with_label;
 use super::{HookCtx, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;

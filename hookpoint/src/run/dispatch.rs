@@ -4,8 +4,8 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
+use super::audience::Interests;
 use super::counts::Scratch;
-use super::listeners::Interests;
 use super::points::{Described, Labels, Points};
 use super::request::{Action, Request};
 use super::until::{Expects, Goal, Goals};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::listeners::Masks;
+use super::audience::Masks;
 use super::member::MemberNames;
 use crate::lookup::FastMap;
 use crate::point::PointKey;

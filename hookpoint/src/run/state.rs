@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 
+use super::audience::Audience;
 use super::counts::{Counts, Scratch};
 use super::effects::Memory;
 use super::finished::Finished;
 use super::gradient::Gradient;
-use super::listeners::Audience;
 use super::listening::{Listeners, Listens};
 use super::outcome::Outcome;
 use super::points::{CaptureAny, Captures, Kept};
