@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::any::type_name;
 use super::fire::Replace;
+use super::observe::Over;
 use super::result::{address, with_label};
 use super::RunState;
 use crate::error::{ErrorKind, Result};
@@ -81,7 +82,7 @@ impl RunState<'_> {
         if let Some(new) = &new {
             self.note_argument(depth, new);
         }
-        self.settle(at.key.node);
+        self.over(at.key.node, Over::Values);
         Ok(new.map(New::Tensor))
     }
 
@@ -118,7 +119,7 @@ impl RunState<'_> {
             self.argument_parts(depth, &at, ops, value)?;
         }
         self.fire_any(at.key, &names, &mut || new.clone().or_else(|| ops.copy(value)));
-        self.settle(at.key.node);
+        self.over(at.key.node, Over::Values);
         Ok(new)
     }
 
@@ -151,7 +152,7 @@ impl RunState<'_> {
         self.patch_value(&key, &|| at.names(), ops, &mut value)?;
         if !ops.is_one_tensor() {
             self.fire_any(key(Member::WHOLE), &|| at.names(), &mut || ops.copy(value.shared()));
-            self.settle(at.key.node);
+            self.over(at.key.node, Over::Values);
         }
         Ok(())
     }
@@ -167,7 +168,7 @@ impl RunState<'_> {
                 if let Some(new) = self.fire(at.key, &|| at.names(), tensor, Replace::Yes)? {
                     *tensor = new;
                 }
-                self.settle(at.key.node);
+                self.over(at.key.node, Over::Values);
             }
             self.note_argument(depth, tensor);
             return Ok(());
@@ -200,7 +201,7 @@ impl RunState<'_> {
         if let Some(at) = whole {
             let key = PointKey { member: Member::WHOLE, ..at.key };
             self.fire_any(key, &|| at.names(), &mut || ops.copy(value.shared()));
-            self.settle(at.key.node);
+            self.over(at.key.node, Over::Values);
         }
         Ok(())
     }

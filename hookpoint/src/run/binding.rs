@@ -5,6 +5,7 @@ use std::any::TypeId;
 use candle_core::Tensor;
 
 use super::fire::Replace;
+use super::observe::Over;
 use super::result::{address, with_label};
 use super::{current, RunState};
 use crate::error::Result;
@@ -88,7 +89,7 @@ impl RunState<'_> {
             node
         };
         self.bound_at(node, method, number, value)?;
-        self.settle(node);
+        self.over(node, Over::Values);
         Ok(())
     }
 

@@ -26,11 +26,9 @@ impl RunState<'_> {
         let own = self.counts.visit(number);
         let visit = self.counts.visit_output(key, number, own) as usize;
         let described = self.described(number, key, names);
-        if let (Some(scan), Some(value)) =
-            (&self.listeners.scan, value.filter(|_| !described.value.is_empty()))
-        {
+        if let Some(value) = value.filter(|_| self.listeners.follows.points && !described.value.is_empty()) {
             self.tape_point(key, names, value.dims());
-            scan.point(number, own as usize, value);
+            self.observed(|observer| observer.reached(number, own as usize, value));
         }
         self.counts.names(&described);
         let matters = !described.asked.is_empty() || described.heard.shown();

@@ -202,7 +202,7 @@ impl Dispatch {
     }
 
     /// Should the next run note what modules give? Every run would say the same, mostly.
-    pub fn teaches(&self) -> bool {
+    pub fn is_curious(&self) -> bool {
         !self.taught.get()
     }
 

@@ -175,8 +175,8 @@ impl RunState<'_> {
 
     pub(super) fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
         self.count_fired(id);
-        if let (Some(until), Action::Cache(_)) = (&self.listeners.until, &request.action) {
-            until.note(id, key);
+        if let Action::Cache(_) = request.action {
+            self.observed(|observer| observer.taken(id, key));
         }
     }
 

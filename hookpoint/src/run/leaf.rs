@@ -10,6 +10,7 @@ use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::gradient::of_candle;
 use super::listeners::Said;
+use super::observe::Over;
 use super::result::with_label;
 use super::RunState;
 use crate::error::{ErrorKind, Result};
@@ -63,10 +64,8 @@ impl RunState<'_> {
         let found = self.tree.module_behind(module, || self.caller(), site.field);
         let Some((node, receiver)) = found else {
             // `rotary.apply(&q)` and `x.apply(&None)` are no calls of a module.
-            if let Some(scan) = &self.listeners.scan {
-                if module.tensor().is_none() && !self.tree.is_nobody(module) {
-                    scan.unknown_call(site);
-                }
+            if module.tensor().is_none() && !self.tree.is_nobody(module) {
+                self.observed(|observer| observer.called(site, false));
             }
             // One of candle's layers that is no part of the model.
             if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
@@ -76,9 +75,7 @@ impl RunState<'_> {
             }
             return CallToken::IDLE;
         };
-        if let Some(scan) = &self.listeners.scan {
-            scan.known_call(site);
-        }
+        self.observed(|observer| observer.called(site, true));
         if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
             let (address, type_id) = receiver.place_of(module);
             let at = self.stack.announce(node, address, type_id);
@@ -183,8 +180,8 @@ impl RunState<'_> {
                     new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
                 }
             }
-            self.settle(node);
-            self.inputs_are_there(node);
+            self.over(node, Over::Values);
+            self.over(node, Over::Inputs);
             if let Some(error) = self.ended().filter(|_| computable) {
                 *done = Some(Err(error.into_candle()));
                 return Ok(CallToken::IDLE);
@@ -331,9 +328,9 @@ impl RunState<'_> {
             self.fail(error);
             0
         });
-        self.settle(call.node);
+        self.over(call.node, Over::Values);
         if parts > 0 {
-            self.method_is_over(call.node, 0, true);
+            self.over(call.node, Over::Method { method: 0, is_call: true });
         }
         self.hand_on(ops, result);
     }

@@ -38,6 +38,7 @@ mod leaf;
 mod listeners;
 mod listening;
 mod member;
+mod observe;
 mod operand;
 mod outcome;
 mod points;

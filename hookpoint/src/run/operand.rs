@@ -5,6 +5,7 @@ use candle_core::Tensor;
 use super::current;
 use super::fire::Replace;
 use super::gradient::Operation;
+use super::observe::Over;
 use super::{OpKind, OpSite, RunState};
 use crate::point::PointKey;
 use crate::raw::{Erased, ErasedMut};
@@ -282,7 +283,7 @@ impl RunState<'_> {
         if let Err(error) = fired {
             self.fail(error);
         }
-        self.settle(node);
+        self.over(node, Over::Values);
         self.hand_on(ops, result);
     }
 }

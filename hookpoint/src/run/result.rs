@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::any::type_name;
 use super::call_hooks::{gather, scatter, When};
 use super::fire::Replace;
+use super::observe::Over;
 use super::stack::Frame;
 use super::RunState;
 use crate::error::Result;
@@ -169,10 +170,10 @@ impl RunState<'_> {
             // Under the same name, beside the tensors: the whole value, of whatever type.
             self.fire_any(key(Member::WHOLE), &names, &mut || (copy.copy)(result));
         }
-        self.settle(node);
+        self.over(node, Over::Values);
         // A method that failed gave no tensors, and its error says why some points were not reached.
         if parts.get() > 0 {
-            self.method_is_over(node, address(method), is_call);
+            self.over(node, Over::Method { method: address(method), is_call });
         }
         Ok(())
     }

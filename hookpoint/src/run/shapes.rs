@@ -14,6 +14,7 @@ use candle_core::{DType, Tensor};
 
 use super::dispatch::Wants;
 use super::fire::Replace;
+use super::observe::Over;
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::{Action, RunState};
 use crate::error::Result;
@@ -137,7 +138,7 @@ impl RunState<'_> {
         self.listeners.shapes.skipped.borrow_mut().push(node);
         let names = || vec!["out".to_string()];
         let fired = self.fire(PointKey::output(node), &names, &value, Replace::Fitted(request, &value))?;
-        self.settle(node);
+        self.over(node, Over::Values);
         Ok(Some(fired.unwrap_or(value)))
     }
 

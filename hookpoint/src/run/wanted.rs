@@ -55,6 +55,9 @@ impl RunState<'_> {
         let Some(top) = frames.last().filter(|top| top.wants_values) else { return false };
         let Some(node) = top.node else { return false };
         let name = top.method.value_name(name);
+        if self.heard_at(node, &name).shown() {
+            return true;
+        }
         let requests = &self.dispatch.at(node).requests;
         let mut requests = requests.iter().filter_map(|id| self.requests.get(*id as usize));
         requests.any(|request| request.pattern.matches_value(&name))

@@ -17,6 +17,7 @@ use candle_core::Tensor;
 
 use super::call_hooks::look;
 use super::fire::Replace;
+use super::observe::Over;
 use super::RunState;
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
@@ -253,8 +254,8 @@ impl RunState<'_> {
         if let Err(error) = &shown {
             self.fail(error.clone());
         }
-        self.settle(node);
-        self.method_is_over(node, 0, true);
+        self.over(node, Over::Values);
+        self.over(node, Over::Method { method: 0, is_call: true });
         match self.ended() {
             Some(error) => Err(error),
             None => Ok(shown?.unwrap_or(value)),
