@@ -296,6 +296,14 @@ pub enum ErrorKind {
              record with a plan without `.replay(..)`"
     )]
     RecordingReplay,
+    /// Which values have rows shows only where there are several copies of them.
+    #[error(
+        "rows that are repeated {copies} times show nothing\n  give `note_rows` an input with all rows twice"
+    )]
+    NoRows {
+        /// How many copies there were to be.
+        copies: usize,
+    },
     /// `collect` ends with the last cached point, and there is none.
     #[error(
         "`collect` ends with the last cached point, and this plan caches nothing\n  \

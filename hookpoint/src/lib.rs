@@ -185,7 +185,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-pub mod ablate;
 pub mod check;
 pub mod error;
 pub mod listen;
@@ -193,7 +192,6 @@ pub mod manage;
 pub mod memory;
 pub mod pattern;
 pub mod registry;
-pub mod sweep;
 pub mod track;
 
 mod access;
@@ -218,7 +216,7 @@ mod value;
 #[path = "private.rs"]
 pub mod __private;
 
-pub use access::{Access, Lends, Lent};
+pub use access::{Access, Again, Lends, Lent, Restored};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
@@ -229,9 +227,10 @@ pub use listen::Listener;
 pub use pattern::{Index, Pattern};
 pub use plan::{GradRun, Plan, Run, Scan};
 pub use point::Step;
-pub use recording::Recording;
+pub use recording::{Reached, Recording, Replayable, Visit};
 pub use run::{
-    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Steps,
+    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Rows,
+    Steps,
 };
 pub use select::IntoPatterns;
 pub use tree::{AutoHook, HookDict, HookEntry, Kind, Visitor};

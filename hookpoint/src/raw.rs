@@ -233,18 +233,13 @@ macro_rules! plain {
 }
 plain!(Tensor, Var, bool, usize, u32, i32, i64, f32, f64, String, candle_core::Error, candle_core::D);
 plain!(candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState);
-plain!(
-    candle_nn::Linear,
-    candle_nn::Embedding,
-    candle_nn::LayerNorm,
-    candle_nn::RmsNorm,
-    candle_nn::GroupNorm
-);
-plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
-plain!(candle_nn::Activation, candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ops::Identity);
 plain!(candle_nn::attention::AttnMask);
-plain!(candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d, candle_nn::LSTM, candle_nn::GRU);
-plain!(candle_core::quantized::QMatMul);
+
+// Names alone, to which no lifetime can be given: of a type that has some, `'static` would not be true.
+macro_rules! plain_layers {
+    ($($($path:ident)::+ : $by:ident;)*) => { plain!($($($path)::+),*); };
+}
+hookpoint_grad::layers!(plain_layers);
 
 // SAFETY: built from types that have no lifetimes.
 unsafe impl<T: Plain> Plain for Option<T> {}

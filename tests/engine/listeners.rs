@@ -168,6 +168,37 @@ fn interest_is_asked_once_for_all_runs_of_a_plan() -> Test {
     Ok(())
 }
 
+/// Computes more where somebody wants to see it.
+#[derive(AutoHook)]
+struct OnDemand {
+    up: Linear,
+}
+
+#[auto_hook]
+impl OnDemand {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if hookpoint::wanted("squares") {
+            let squares = x.sqr()?;
+        }
+        self.up.forward(x)
+    }
+}
+
+#[test]
+fn what_is_made_on_demand_is_made_for_a_listener() -> Test {
+    let (model, x) = (Hooked::new(OnDemand { up: linear(1, 2, 2) }), wave(3, &[1, 2]));
+    for (wants, lines) in [
+        (Diary::of(|point| if point.value() == "squares" { Interest::VALUES } else { Interest::NOTHING }), 1),
+        (Diary::of(|point| if point.value() == "x" { Interest::VALUES } else { Interest::NOTHING }), 0),
+    ] {
+        let mut diary = wants;
+        model.plan().listen(&mut diary)?.run(|m| m.forward(&x))?;
+        let squares = diary.lines.iter().filter(|line| line.starts_with("= :squares#0 [1, 2]"));
+        assert_eq!(squares.count(), lines, "{:?}", diary.lines);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_listener_without_interest_is_an_error() {
     let model = model();
@@ -709,9 +740,9 @@ fn interest_is_asked_once_over_a_mutable_model_that_stays_as_it_was() -> Test {
             up.forward(&x)?.broadcast_mul(&(weight + by)?)?.to_vec2()
         };
         let by = |run: f64| if grows { run } else { 0. };
-        assert_eq!(run.cache["weight"].to_vec2::<f32>()?, plain(by(1.))?);
+        assert_eq!(run.output.to_vec2::<f32>()?, plain(by(1.))?);
         let again = plan.run(|m| m.forward(&x))?;
-        assert_eq!(again.cache["weight"].to_vec2::<f32>()?, plain(by(2.))?);
+        assert_eq!(again.output.to_vec2::<f32>()?, plain(by(2.))?);
         drop(plan);
         let (points, times) = (diary.lines.len() / 2, diary.asked.get());
         let heard: Vec<&String> = diary.lines.iter().take(points).collect();

@@ -31,8 +31,6 @@ const ORDER: &[&str] = &[
     "track",
     "capture",
     "check",
-    "ablate",
-    "sweep",
     "registry",
     "private",
 ];
@@ -118,7 +116,7 @@ fn a_new_room_has_to_be_given_a_place() -> Result<()> {
 fn an_exception_that_is_no_longer_needed_is_reported() -> Result<()> {
     let graph = Graph::of(&engine())?;
     // Downward, and not at all: neither needs an exception.
-    for (from, to) in [("plan", "pattern"), ("nearest", "sweep")] {
+    for (from, to) in [("plan", "pattern"), ("nearest", "check")] {
         let exceptions = [EXCEPTIONS, &[(from, to)]].concat();
         let problems = graph.problems(ORDER, &exceptions);
         assert_eq!(problems, [format!("`{from}` need not use `{to}` any more: take the exception out")]);

@@ -7,10 +7,10 @@ use candle_core::Tensor;
 
 use super::anew::{Again, CallAgain};
 use super::dispatch::BeforeCall;
-use super::gradient::{of_candle, TrackedInputs};
+use super::gradient::TrackedInputs;
 use super::{current, RunState};
 use crate::raw::{self, active, Erased, ErasedMut};
-use crate::tree::NodeId;
+use crate::tree::{known_layer, NodeId};
 
 /// Where a call stands in the source, and what it says.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ impl Asked<'_> {
         }
         match self.argument {
             None => Maker::Traits,
-            Some(_) if module.and_then(of_candle).is_some() => Maker::Traits,
+            Some(_) if module.and_then(known_layer).is_some() => Maker::Traits,
             Some(argument) if argument.is_one_tensor() => Maker::Source,
             Some(_) => Maker::Nobody,
         }

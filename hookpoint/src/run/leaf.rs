@@ -1,14 +1,12 @@
 //! Calls of foreign modules that are more than kept: shown, replaced, answered, made anew.
 
 use candle_core::Tensor;
-use hookpoint_grad::layer::Layer;
 
 use super::anew::{CallAgain, NOT_ANEW};
 use super::call::{calls_with_one_tensor, Asked, Call, CallToken, Maker, Token};
 use super::call_hooks::{gather, named, scatter, Named, Part, When};
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
-use super::gradient::of_candle;
 use super::listeners::Said;
 use super::observe::Over;
 use super::result::with_label;
@@ -16,7 +14,7 @@ use super::RunState;
 use crate::error::{ErrorKind, Result};
 use crate::point::{Member, PointKey, Slot32};
 use crate::raw::{Erased, ErasedMut, Receiver};
-use crate::tree::{outline, Kind, NodeId};
+use crate::tree::{known_layer, Kind, NodeId};
 use crate::value::DynamicOps;
 
 const MAY_BE_ANOTHER: &str = "its type may hold a lifetime, and the model, which is borrowed exclusively or has \
@@ -70,7 +68,7 @@ impl RunState<'_> {
             // One of candle's layers that is no part of the model.
             if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
             {
-                *done = of_candle(module).and_then(|layer| layer.forward(x, trains(asked.inputs)));
+                *done = known_layer(module).and_then(|layer| layer.with_gradient(x, trains(asked.inputs)));
                 asked.made.set(done.is_some());
             }
             return CallToken::IDLE;
@@ -195,7 +193,7 @@ impl RunState<'_> {
             call.entered = true;
         }
         if wants.may_skip && self.may_be_left_out(asked, node) {
-            let facts = || outline(receiver.module(module)?, first?);
+            let facts = || known_layer(receiver.module(module)?)?.outline(first?);
             if let Some(tensor) = self.replaced(node, first, facts)? {
                 if call.entered {
                     self.hear_leaf_result(
@@ -216,9 +214,9 @@ impl RunState<'_> {
             return Ok(call.into());
         };
         let train = trains(inputs);
-        let of_candle = layer.and_then(of_candle);
-        let known = of_candle.filter(|_| differentiates).and_then(|layer| layer.forward(&input, train));
-        let is_right = of_candle.is_some_and(Layer::is_right);
+        let of_candle = layer.and_then(known_layer);
+        let known = of_candle.filter(|_| differentiates).and_then(|layer| layer.with_gradient(&input, train));
+        let is_right = of_candle.is_some();
         if known.is_none() && maker == Maker::Source {
             *asked.again.borrow_mut() = Some(CallAgain { call, input, is_replaced, is_right });
             return Ok(CallToken::IDLE);

@@ -74,9 +74,8 @@ pub(crate) use listening::Listens;
 pub use operand::{uses, Behind, Uses};
 pub(crate) use points::{Capture, CaptureAny, Captures, Kept, Labels, NamedCall};
 pub use record::side_effect;
-pub(crate) use record::{
-    repeat_rows, Calls, Keeps, Log, LoggedCall, LoggedPoint, RecordedCall, Rows, Schedule, Tape,
-};
+pub use record::Rows;
+pub(crate) use record::{Calls, Keeps, Log, LoggedCall, LoggedPoint, RecordedCall, Schedule, Tape};
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 pub use request::{CacheAt, CacheOptions, IntoCaches};
 pub(crate) use scan::{Scanned, SeenCall};

@@ -11,6 +11,7 @@
 use std::cell::RefCell;
 
 use candle_core::{DType, Tensor};
+use hookpoint_grad::layer::Outline;
 
 use super::dispatch::Wants;
 use super::fire::Replace;
@@ -19,7 +20,7 @@ use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::{Action, RunState};
 use crate::error::Result;
 use crate::point::PointKey;
-use crate::tree::{NodeId, Outline};
+use crate::tree::NodeId;
 
 /// Shapes of inputs, small enough to be kept in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

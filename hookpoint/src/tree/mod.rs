@@ -19,7 +19,7 @@ pub use visit::{AutoHook, Visitor};
 
 pub(crate) use dict::{short_type, Seen};
 pub(crate) use index::{Node, NodeId, Tree, Weight};
-pub(crate) use layers::{outline, Outline};
+pub(crate) use layers::known_layer;
 #[cfg(test)]
 pub(crate) use leaves::ByNamedModule;
 pub(crate) use leaves::{ByModule, ByModuleT};

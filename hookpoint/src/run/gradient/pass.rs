@@ -209,8 +209,8 @@ impl<'p> BackwardPass<'p> {
     fn see(&self, hook: &BackwardHookFn<'_>, call: &Call) -> Result<()> {
         self.seen.borrow_mut().push(call.name.clone());
         let Call { name: path, kind, type_name, number, step, .. } = call;
-        let (step, passed) = (step.as_ref(), &Cell::new(false));
-        let ctx = HookCtx { path, kind: *kind, call: *number, element: None, type_name, step, passed };
+        let (kind, number, step) = (*kind, *number, step.as_ref());
+        let ctx = HookCtx { path, kind, call: number, element: None, type_name, step, passed: None };
         let seen = BackwardCall { call };
         paused(|| hook(&ctx, &seen)).map_err(|error| hook_failed(&call.name, error))
     }

@@ -28,7 +28,8 @@ use crate::tree::NodeId;
 use crate::value::ValueOps;
 
 pub(crate) use log::{Keeps, Log, LoggedCall, LoggedPoint};
-pub(crate) use schedule::{repeat_rows, Calls, RecordedCall, Rows, Schedule};
+pub use schedule::Rows;
+pub(crate) use schedule::{Calls, RecordedCall, Schedule};
 
 /// What a run does about calls.
 #[derive(Default)]
@@ -115,7 +116,7 @@ impl RunState<'_> {
         node: NodeId,
         inputs: Fingerprint,
     ) -> Result<()> {
-        if !replaying.schedule.compares() || replaying.schedule.inputs(answer) == Some(inputs) {
+        if !replaying.schedule.compares || replaying.schedule.inputs(answer) == Some(inputs) {
             return Ok(());
         }
         let what = format!("`{}` is called with something else", self.tree.name(node));
@@ -129,7 +130,7 @@ impl RunState<'_> {
             Tape::Noting(log) => log.borrow().keeps,
             Tape::Replaying(replaying) => {
                 let entered = replaying.entered.borrow();
-                replaying.schedule.compares() && entered.last().is_some_and(|(entered, ..)| *entered == depth)
+                replaying.schedule.compares && entered.last().is_some_and(|(entered, ..)| *entered == depth)
             }
         }
     }
@@ -148,7 +149,7 @@ impl RunState<'_> {
             Tape::Replaying(replaying) => {
                 let mut entered = replaying.entered.borrow_mut();
                 let last = entered.last_mut().filter(|(entered, ..)| *entered == depth);
-                if let Some((.., inputs)) = last.filter(|_| replaying.schedule.compares()) {
+                if let Some((.., inputs)) = last.filter(|_| replaying.schedule.compares) {
                     note(inputs);
                 }
             }
@@ -225,7 +226,7 @@ impl RunState<'_> {
             }
             Tape::Replaying(replaying) => {
                 let Some(answer) = replaying.begin(module) else { return Ok(None) };
-                if replaying.schedule.compares() {
+                if replaying.schedule.compares {
                     self.check_inputs(replaying, answer, node, inputs())?;
                 }
                 let value = replaying.schedule.value(answer);

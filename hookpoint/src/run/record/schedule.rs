@@ -1,6 +1,6 @@
 //! Calls that need not be made, because it is known what they give.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::Tensor;
 
@@ -10,17 +10,27 @@ use crate::lookup::FastMap;
 /// The calls of a run that was recorded, in the order in which they began.
 pub(crate) struct Calls {
     pub list: Vec<RecordedCall>,
-    /// What calls gave, repeated as often as was last asked for.
-    repeated: Mutex<Repeated>,
+    repeats: Mutex<Repeats>,
 }
-
-/// Values by the number of their call, and how often they are repeated.
-type Repeated = (usize, FastMap<usize, Tensor>);
 
 impl Calls {
     pub fn new(list: Vec<RecordedCall>) -> Self {
-        Self { list, repeated: Mutex::default() }
+        Self { list, repeats: Mutex::default() }
     }
+
+    pub fn repeats(&self) -> MutexGuard<'_, Repeats> {
+        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of runs whose rows are repeated.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    /// By the number of the call.
+    pub rows: Vec<Rows>,
+    copies: usize,
+    /// What calls gave, repeated as often as was last asked for.
+    values: FastMap<usize, Tensor>,
 }
 
 /// A call of a module, and what it gave.
@@ -35,46 +45,34 @@ pub(crate) struct RecordedCall {
     pub inside: Vec<(u32, u32)>,
     /// What it was called with.
     pub inputs: Fingerprint,
-    pub rows: Rows,
 }
 
 /// What becomes of a value when the rows of the input are repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rows {
-    /// Nobody has looked.
+#[non_exhaustive]
+pub enum Rows {
+    /// Nobody has looked: no run has [noted](crate::Plan::note_rows) it.
     Unknown,
     /// Its first dimension is the batch.
     Batch,
     /// It does not depend on the batch.
     Same,
-    /// Something else.
+    /// Something else: such calls are made.
     Other,
 }
 
 /// Which calls of a run are answered.
 pub(crate) struct Schedule {
-    calls: Arc<Calls>,
+    pub calls: Arc<Calls>,
     /// By module and number of the call: the number of the recorded one.
-    answers: FastMap<(u32, u32), usize>,
-    copies: usize,
-    /// Are inputs compared with those that were recorded?
-    compares: bool,
+    pub answers: FastMap<(u32, u32), usize>,
+    /// How often the rows of the input are repeated.
+    pub copies: usize,
+    /// Are inputs compared with those that were recorded, before calls are answered?
+    pub compares: bool,
 }
 
 impl Schedule {
-    pub fn new(calls: Arc<Calls>, answers: FastMap<(u32, u32), usize>, copies: usize) -> Self {
-        Self { calls, answers, copies, compares: false }
-    }
-
-    /// Compares what calls are made with, before they are answered.
-    pub fn comparing(self) -> Self {
-        Self { compares: true, ..self }
-    }
-
-    pub fn compares(&self) -> bool {
-        self.compares
-    }
-
     /// What a call was made with.
     pub fn inputs(&self, call: usize) -> Option<Fingerprint> {
         self.calls.list.get(call).map(|call| call.inputs)
@@ -91,26 +89,29 @@ impl Schedule {
 
     /// What a call gives, for as many copies of the input as there are.
     pub fn value(&self, at: usize) -> Option<Tensor> {
-        let call = self.calls.list.get(at)?;
-        let value = call.value.as_ref()?;
-        if self.copies == 1 || call.rows == Rows::Same {
+        let (calls, copies) = (&self.calls, self.copies);
+        let value = calls.list.get(at)?.value.as_ref()?;
+        if copies == 1 {
             return Some(value.clone());
         }
-        let mut kept = self.calls.repeated.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.0 != self.copies {
-            *kept = (self.copies, FastMap::default());
+        let mut repeats = calls.repeats();
+        if repeats.rows.get(at) == Some(&Rows::Same) {
+            return Some(value.clone());
         }
-        if let Some(repeated) = kept.1.get(&at) {
+        if repeats.copies != copies {
+            (repeats.copies, repeats.values) = (copies, FastMap::default());
+        }
+        if let Some(repeated) = repeats.values.get(&at) {
             return Some(repeated.clone());
         }
-        let repeated = repeat_rows(value, self.copies).ok()?;
-        kept.1.insert(at, repeated.clone());
+        let repeated = repeat_rows(value, copies).ok()?;
+        repeats.values.insert(at, repeated.clone());
         Some(repeated)
     }
 }
 
 /// The rows of a tensor, all of them so many times.
-pub(crate) fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
+fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
     match times {
         1 => Ok(tensor.clone()),
         _ => Tensor::cat(&vec![tensor.contiguous()?; times], 0),

@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::sync::OnceLock;
 
 use candle_core::Tensor;
+use hookpoint_grad::layer::KnownLayer;
 
 use super::{Node, NodeId, Own, Places, Tree};
 use crate::lookup::number;
@@ -80,9 +81,10 @@ impl Tree {
             node.minds_training = C::MINDS_TRAINING;
         }
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
-            node.width = layers::width(place);
+            let layer = layers::known_layer(place);
+            node.width = layer.and_then(KnownLayer::width);
             if self.walk.weights.is_some() {
-                for (name, tensor) in layers::weights(place) {
+                for (name, tensor) in layer.map(KnownLayer::weights).unwrap_or_default() {
                     self.note_weight(name, tensor);
                 }
             }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use candle_core::{DType, Tensor};
+use hookpoint::{memory, ErrorKind, HookCtx, Pattern, Result};
 
 use super::batch::Batch;
 use super::engine::{Engine, How};
@@ -24,9 +25,6 @@ use super::noise::{numbers, with_bits_turned, Apart};
 use super::result::Checks;
 use super::side::{Copy, Run};
 use super::verify::{Kept, Outcome, Verifier};
-use crate::error::{ErrorKind, Result};
-use crate::memory;
-use crate::run::HookCtx;
 
 /// How much larger or smaller the numbers are of rows that are to disturb the others. Those of one run do not cancel out
 /// in a sum.
@@ -167,8 +165,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
     fn side_by_side(&mut self, how: How, copies: &[Copy<'_>]) -> Result<Vec<Vec<Tensor>>> {
         let (ran, peak) = memory::peak_of(|| self.run_copies(how, copies, Run::Noted, Vec::new()));
         self.room.note(copies.len(), peak);
-        let mut ran = ran.map_err(|error| ErrorKind::NoBatch { error: Box::new(error) })?;
-        self.ground.recording.compare_rows(&ran.log.take().unwrap_or_default(), copies.len());
+        let ran = ran.map_err(|error| ErrorKind::NoBatch { error: Box::new(error) })?;
         (0..copies.len()).map(|copy| self.read(&ran, copy, copies.len())).collect()
     }
 
@@ -331,11 +328,18 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         Ok(!Apart::of(&replayed, &whole, &self.unchanged)?.is_nothing())
     }
 
+    /// The modules that have given a tensor by the time at which it is measured.
+    fn modules(&self) -> Result<Vec<Pattern>> {
+        let mut met = HashSet::new();
+        let calls = self.ground.recording.calls().filter(|call| call.time.1 <= self.goal.time);
+        calls.filter(|call| met.insert(call.name.clone())).map(|call| call.name.parse()).collect()
+    }
+
     /// How far a turned bit in everything that modules give takes the result, in units.
     fn turn_bits(&mut self, how: How, copy: Copy<'_>, alone: &[Tensor], checks: &mut Checks) -> Result<f64> {
-        let names = self.ground.recording.modules_before(self.goal.time)?;
+        let modules = self.modules()?;
         let turn = |ctx: &HookCtx<'_>, value: &Tensor| with_bits_turned(ctx.path(), value);
-        let asks = names.into_iter().map(|name| Ask::Hook(name, Rc::new(turn)));
+        let asks = modules.into_iter().map(|module| Ask::Hook(module, Rc::new(turn)));
         checks.add(1);
         // A model with values that cannot be replaced is taken to make nothing more of a bit.
         match self.run_copies(how, &[copy], Run::Whole, asks.collect()) {

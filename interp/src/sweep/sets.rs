@@ -1,22 +1,19 @@
 //! Cells that change several points at once, each what it is told.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::marker::PhantomData;
 
 use candle_core::Tensor;
+use hookpoint::{
+    Access, ActivationCache, Activations, AutoHook, BoxedError, Error, IntoPatterns, Lent, Pattern, Result,
+};
 
 use super::batch::Batch;
 use super::edit::{check_finite, only, result};
 use super::engine::{points_of, Engine, Goal};
 use super::grid::{Grid, Set};
-use super::held::Subject;
+use super::held::{check_selects, Subject};
 use super::{measurable, ours, Settings, Sweep, SweepResult};
-use crate::access::{Access, Lent};
-use crate::cache::{ActivationCache, Activations};
-use crate::error::{BoxedError, Error, Result};
-use crate::pattern::Pattern;
-use crate::point::Selection;
-use crate::select::IntoPatterns;
-use crate::tree::AutoHook;
 
 /// Cells that are sets of patches.
 #[derive(Clone)]
@@ -29,7 +26,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::sweep::Sweep;
+    /// use hookpoint_interp::Sweep;
     /// use std::collections::HashMap;
     ///
     /// let five = Tensor::new(&[5f32], &Device::Cpu)?;
@@ -47,18 +44,22 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
     pub fn sets<N: Into<String>, A: Activations>(
-        model: H,
+        mut model: H,
         sets: impl IntoIterator<Item = (N, A)>,
     ) -> Result<Sweep<'a, M, H, Sets>> {
-        let (tree, mut known) = (model.tree(), HashSet::new());
+        // Sets that freeze most of a model name the same points again and again.
+        let mut known: HashMap<String, Pattern> = HashMap::new();
         let mut cells: Vec<Set> = Vec::new();
         for (name, activations) in sets {
             let mut entries: Vec<(Pattern, Tensor)> = Vec::new();
             activations.each_activation(&mut |name, tensor| {
-                let pattern: Pattern = name.parse()?;
-                if known.insert(name.to_string()) {
-                    Selection::of(&tree, &pattern)?;
+                if let Some(pattern) = known.get(name) {
+                    entries.push((pattern.clone(), tensor.clone()));
+                    return Ok(());
                 }
+                let pattern: Pattern = name.parse()?;
+                check_selects(&mut model, &pattern)?;
+                known.insert(name.to_string(), pattern.clone());
                 entries.push((pattern, tensor.clone()));
                 Ok(())
             })?;
@@ -67,7 +68,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
         if cells.is_empty() {
             return Err(Error::msg("a sweep over no sets has no cells\n  give at least one"));
         }
-        Ok(Sweep { model, cells: Sets(cells), settings: Settings::new(), restore: None })
+        Ok(Sweep { model, cells: Sets(cells), settings: Settings::new(), of: PhantomData })
     }
 }
 
@@ -87,7 +88,7 @@ impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
         let (metric, names) = (ours(metric), self.settings.names.clone());
         let (read, points) = (only(&metric), points_of(&self.cells.0));
         let goal = Goal::new(self.settings.measure_at.iter().cloned().collect(), &read);
-        let mut held = Subject::new(self.model, run, self.restore);
+        let mut held = Subject::new(self.model, run);
         let mut engine = Engine::start(&mut held, self.settings, &points, input, goal)?;
         check_finite("with nothing changed", engine.baseline)?;
         let (grid, parts) = Grid::of_sets(self.cells.0, &engine.ground, &names)?;
@@ -98,7 +99,7 @@ impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
     /// Runs every set until the last of these points is reached, and gives what is there: a cache for each
     /// set, in their order. Each pattern names one point, or a part of it.
     pub fn collect<X, E>(
-        self,
+        mut self,
         points: impl IntoPatterns,
         input: &X,
         run: impl for<'m> Fn(Lent<'m, M, H>, &X) -> std::result::Result<Tensor, E>,
@@ -111,7 +112,7 @@ impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
         if wanted.is_empty() {
             return Err(Error::msg("no points are to be collected\n  give at least one"));
         }
-        wanted.iter().try_for_each(|point| measurable(&self.model, point))?;
+        wanted.iter().try_for_each(|point| measurable(&mut self.model, point))?;
         let names: Vec<String> = wanted.iter().map(Pattern::to_string).collect();
         let read = |values: Vec<Tensor>| -> Result<ActivationCache> {
             let mut cache = ActivationCache::new();
@@ -122,7 +123,7 @@ impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
             Ok(cache)
         };
         let (goal, points) = (Goal::new(wanted, &read), points_of(&self.cells.0));
-        let (mut held, axes) = (Subject::new(self.model, run, self.restore), self.settings.names.clone());
+        let (mut held, axes) = (Subject::new(self.model, run), self.settings.names.clone());
         let mut engine = Engine::start(&mut held, self.settings, &points, input, goal)?;
         let (grid, parts) = Grid::of_sets(self.cells.0, &engine.ground, &axes)?;
         let made = engine.put(&grid, parts)?;

@@ -1,13 +1,13 @@
 //! Sweeps over the elements of points: with what another input has there, or with what a hook makes of it.
 
 use candle_core::Tensor;
+use hookpoint::{Error, ErrorKind, Result};
 
 use super::batch::Batch;
 use super::engine::{Edit, Engine, Goal, Made};
 use super::grid::Grid;
 use super::held::Runs;
 use super::{Points, Settings, SweepResult};
-use crate::error::{Error, ErrorKind, Result};
 
 pub(super) type Metric<'e> = &'e dyn Fn(&Tensor) -> Result<f64>;
 

@@ -1,12 +1,10 @@
 //! Logits as the metric of a sweep, without computing all the others.
 
 use candle_core::{Tensor, D};
-use hookpoint::{
-    sweep::{Sweep, SweepResult},
-    HookCtx, Result,
-};
+use hookpoint::{HookCtx, Result};
 
 use crate::lens::Target;
+use crate::sweep::{Sweep, SweepResult};
 use crate::{Norm, Output, Transformer};
 
 /// The logits of a [`Target`] at one position, as what a sweep measures: the mean over the rows of the batch.
@@ -17,10 +15,11 @@ use crate::{Norm, Output, Transformer};
 ///
 /// ```
 /// use candle_core::{Device, Tensor};
-/// use hookpoint::{ablate, prelude::*};
+/// use hookpoint::prelude::*;
+/// use hookpoint_interp::ablate;
 /// use hookpoint_models::gpt2::{Config, Gpt2};
 /// use hookpoint_interp::lens::Target;
-/// use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
+/// use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part};
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
@@ -29,8 +28,8 @@ use crate::{Norm, Output, Transformer};
 ///
 /// // How much more likely is 4 than 7, behind the last token?
 /// let metric = LogitMetric::of(&*model, Target::token(4).against(7))?;
-/// let found = metric.patch(sweeps::over(&model, Part::HeadOut, Cells::All)?, &clean, &corrupted)?;
-/// let without = metric.edit(sweeps::over(&model, Part::MlpOut, Cells::All)?, ablate::zero(), &clean)?;
+/// let found = metric.patch(transformer::over(&model, Part::HeadOut, Cells::All)?, &clean, &corrupted)?;
+/// let without = metric.edit(transformer::over(&model, Part::MlpOut, Cells::All)?, ablate::zero(), &clean)?;
 /// assert_eq!((found.shape(), without.shape()), (vec![2, 2], vec![2]));
 /// # Ok::<(), hookpoint::Error>(())
 /// ```

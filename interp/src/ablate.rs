@@ -1,8 +1,8 @@
 //! Ablation: what a model does without a part of itself.
 //!
-//! Each function makes a hook, which takes the place of any other: in [`Plan::hook`](crate::Plan::hook), at a
-//! point or a part of it; in [`HookManager`](crate::manage::HookManager), to stay; in
-//! [`Steps::limit`](crate::Steps::limit), for some steps of a generation.
+//! Each function makes a hook, which takes the place of any other: in [`Plan::hook`](hookpoint::Plan::hook), at a
+//! point or a part of it; in [`HookManager`](hookpoint::manage::HookManager), to stay; in
+//! [`Steps::limit`](hookpoint::Steps::limit), for some steps of a generation.
 //!
 //! | hook | what stands in the place of the value |
 //! | --- | --- |
@@ -15,7 +15,8 @@
 //! ```
 #![doc = include_str!("two_layers.txt")]
 //! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-//! use hookpoint::{track::{Over, Tracker}, ablate};
+//! use hookpoint::track::{Over, Tracker};
+//! use hookpoint_interp::ablate;
 //!
 //! let without = model.plan().hook("up[:, 0]", ablate::zero())?;
 //! assert_eq!(without.run(|m| m.forward(&x))?.output.to_vec2::<f32>()?, [[0., 0.]]);
@@ -34,11 +35,8 @@
 //! ```
 
 use candle_core::Tensor;
-
-use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
-use crate::run::HookCtx;
-use crate::track::Tracker;
+use hookpoint::track::Tracker;
+use hookpoint::{ActivationCache, Error, ErrorKind, HookCtx, Result};
 
 /// Zeros in the place of the value.
 pub fn zero() -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {
@@ -123,7 +121,7 @@ pub fn resample(
 /// ```
 #[doc = include_str!("two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input.
-/// use hookpoint::ablate;
+/// use hookpoint_interp::ablate;
 ///
 /// let x = Tensor::new(&[[1f32, 1.], [2., 2.], [3., 3.]], &Device::Cpu)?;
 /// let (_, cache) = model.run_with_cache("up", |m| m.forward(&x))?;

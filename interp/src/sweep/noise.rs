@@ -14,8 +14,7 @@
 //! NaN is equal to nothing but a NaN in the same place of a run by itself, and infinity to the same infinity.
 
 use candle_core::{DType, Device, Tensor};
-
-use crate::error::Result;
+use hookpoint::Result;
 
 /// Units that the rounding of the result itself may make.
 const LAST_BITS: f64 = 2.;
@@ -66,7 +65,7 @@ impl Apart {
             let finite = numbers.iter().filter(|number| number.is_finite());
             finite.fold(0f64, |most, number| most.max(number.abs()))
         };
-        let usual = size.map(|size| Ok::<_, crate::Error>(largest(&numbers(size)?))).transpose()?;
+        let usual = size.map(|size| Ok::<_, hookpoint::Error>(largest(&numbers(size)?))).transpose()?;
         let scale = largest(&ones).max(largest(&others)).max(usual.unwrap_or(0.));
         let (mut by, mut at) = (0f64, (0., 0.));
         for (one, other) in ones.into_iter().zip(others) {

@@ -5,16 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use hookpoint::{HookCtx, Pattern, Result};
 
 use super::batch::{changed_rows, rows_of, whole_rows, Batch, Change};
 use super::engine::{Engine, How};
 use super::grid::{Cell, Place, Point};
-use super::held::Ask;
+use super::held::{Ask, Ran, Recorded, Until};
 use super::verify::Outcome;
-use crate::error::Result;
-use crate::pattern::Pattern;
-use crate::plan::{Keeps, Taped, Way};
-use crate::run::{HookCtx, Listens};
 
 /// Changes at one point, each with the number of its copy.
 type Changes<'c> = Vec<(usize, Change<'c>)>;
@@ -41,7 +38,7 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
         copies: &[Copy<'c>],
         run: Run,
         mut asks: Vec<Ask<'c>>,
-    ) -> Result<Taped<Tensor>> {
+    ) -> Result<Ran> {
         let (count, measured) = (copies.len(), self.goal.time);
         // A run that ends early does not get to what comes later.
         let reached = |(place, _): &(&'c Arc<Place>, &'c Tensor)| place.point.time <= measured;
@@ -73,26 +70,24 @@ impl<X: Batch, V: Outcome> Engine<'_, X, V> {
             }
         }
         asks.extend(caches(&[], &self.goal.points));
-        let listens = if self.goal.points.is_empty() { Listens::NOBODY } else { Listens::UNTIL_COLLECTED };
-        let notes = (run == Run::Noted).then_some(Keeps::Shapes);
-        let replay = (run == Run::Replayed).then_some((&self.ground.recording, count));
+        let until = if self.goal.points.is_empty() { Until::End } else { Until::Cached };
+        let recorded = match run {
+            Run::Replayed => Recorded::Replayed(&self.ground.recording, count),
+            Run::Noted => Recorded::Noted(&self.ground.recording, count),
+            Run::Whole => Recorded::Nothing,
+        };
         let repeated = if count == 1 { None } else { Some(self.input.repeat(count)?) };
-        self.held.run(asks, Way { listens, notes }, replay, repeated.as_ref().unwrap_or(self.input))
+        self.held.run(asks, until, recorded, repeated.as_ref().unwrap_or(self.input))
     }
 
     /// What is measured of one of the copies.
-    pub fn read(&self, ran: &Taped<Tensor>, copy: usize, copies: usize) -> Result<Vec<Tensor>> {
+    pub fn read(&self, ran: &Ran, copy: usize, copies: usize) -> Result<Vec<Tensor>> {
         values(&self.goal.points, ran, copy, copies)
     }
 }
 
 /// What a run has at these points, or else as its output, in the rows of one of several copies.
-pub(super) fn values(
-    points: &[Pattern],
-    ran: &Taped<Tensor>,
-    copy: usize,
-    copies: usize,
-) -> Result<Vec<Tensor>> {
+pub(super) fn values(points: &[Pattern], ran: &Ran, copy: usize, copies: usize) -> Result<Vec<Tensor>> {
     let rows = |what: &str, value: &Tensor| match copies {
         1 => Ok(value.clone()),
         _ => rows_of(what, value, copy, copies),

@@ -11,7 +11,7 @@
 //! use hookpoint::prelude::*;
 //! use hookpoint_models::gpt2::{Config, Gpt2};
 //! use hookpoint_interp::lens::Target;
-//! use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
+//! use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part};
 //!
 //! let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 //! let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
@@ -20,7 +20,7 @@
 //! // How much more likely is 4 than 7?
 //! let metric = LogitMetric::of(&*model, Target::token(4).against(7))?;
 //!
-//! let heads = sweeps::over(&model, Part::HeadOut, Cells::All)?;
+//! let heads = transformer::over(&model, Part::HeadOut, Cells::All)?;
 //! let found = metric.patch(heads, &clean, &corrupted)?;
 //! assert_eq!(found.shape(), [2, 2]);
 //! println!("{found}");
@@ -33,8 +33,9 @@
 mod metric;
 mod path;
 
-use hookpoint::{sweep::Sweep, Hooked, Result};
+use hookpoint::{Hooked, Result};
 
+use super::Sweep;
 use crate::{Site, Transformer};
 pub use metric::LogitMetric;
 pub use path::{PathPatching, Receiver};

@@ -4,9 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use candle_core::{Device, Tensor};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::select::nearest;
+use hookpoint::error::nearest;
+use hookpoint::{Error, ErrorKind, Result};
 
 /// One axis of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 //!
 //! * [`Sweep::patch`] puts what a clean input gives into runs with a corrupted one: activation patching.
 //! * [`Sweep::edit`] does anything that a hook can do: [`ablate`](crate::ablate) has zeros, means, other
-//!   inputs, factors and sums, a `SteeringVector` of `hookpoint-interp` has a direction; or a closure.
+//!   inputs, factors and sums, a [`SteeringVector`](crate::SteeringVector) has a direction; or a closure.
 //! * [`Sweep::sets`] has cells that change several points at once, each what it is told.
 //!
 //! ```
 #![doc = include_str!("../two_layers.txt")]
 //! // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-//! use hookpoint::{sweep::Sweep, ablate};
+//! use hookpoint_interp::{ablate, Sweep};
 //!
 //! let clean = Tensor::new(&[[1f32, 3.]], &Device::Cpu)?;
 //! let second = |out: &Tensor| out.get(0)?.get(1)?.to_scalar::<f32>().map(f64::from);
@@ -29,11 +29,11 @@
 //!
 //! # What is not done again
 //!
-//! * **What comes before the change.** The model is [recorded](crate::Hooked::record) once, and every run
+//! * **What comes before the change.** The model is [recorded](Hooked::record) once, and every run
 //!   begins where its first change is.
 //! * **What runs can share.** Cells are laid side by side in the first dimension, the batch, as many as the
 //!   [budget](Sweep::budget) allows, each with its own change. How much one takes is
-//!   [measured](crate::memory), and so is which values have rows.
+//!   [measured](hookpoint::memory), and so is which values have rows.
 //! * **What comes after the metric.** With [`Sweep::measure_at`] runs end at the point that is measured.
 //! * **What changes nothing.** A cell whose new value is what is there anyway has the value of the baseline.
 //!
@@ -50,7 +50,7 @@
 //!   effect, and cells without a number are made again by themselves, through the whole model.
 //!
 //! All of them have to be the same as by themselves. If not, the sweep is an error
-//! ([`CellDiffers`](crate::ErrorKind::CellDiffers)) that names the cell, what it gave in both ways, and what to do:
+//! ([`CellDiffers`](hookpoint::ErrorKind::CellDiffers)) that names the cell, what it gave in both ways, and what to do:
 //! [`Sweep::one_by_one`] gives every cell a run of its own, [`Sweep::without_replay`] takes every run through the whole
 //! model. That takes about nine runs, whatever the number of cells, all but one of them of one to three rows; [`Work::checks`] has what it
 //! took. [`Sweep::verify`] asks for more, or for less. Cells that nobody makes again may still be wrong where rows meet
@@ -73,26 +73,23 @@ mod result;
 mod room;
 mod sets;
 mod side;
+pub mod transformer;
 mod verify;
 
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 use candle_core::Tensor;
+use hookpoint::{
+    Access, AutoHook, BoxedError, Error, HookCtx, Hooked, IntoPatterns, Lent, Pattern, Restored, Result,
+};
 
 pub use batch::Batch;
 pub use result::{Axis, Checks, SweepCell, SweepResult, Work};
 pub use sets::Sets;
 pub use verify::Verify;
 
-use crate::access::{Access, Lent};
-use crate::error::{BoxedError, Error, Result};
-use crate::hooked::Hooked;
-use crate::pattern::Pattern;
-use crate::point::Selection;
-use crate::run::HookCtx;
-use crate::select::IntoPatterns;
-use crate::tree::AutoHook;
-use held::{Restore, Subject};
+use held::{check_selects, Subject};
 
 /// How far a sweep is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +114,7 @@ pub struct Sweep<'a, M, H = &'a Hooked<M>, C = Points> {
     model: H,
     cells: C,
     settings: Settings<'a>,
-    /// Puts the model back to where every run begins.
-    restore: Option<Restore<'a, M>>,
+    of: PhantomData<fn() -> M>,
 }
 
 /// Cells that are the elements of points.
@@ -163,7 +159,8 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// ```
     /// use candle_core::{Device, Module, Result, Tensor};
     /// use candle_nn::Linear;
-    /// use hookpoint::{sweep::Sweep, ablate, prelude::*};
+    /// use hookpoint::prelude::*;
+    /// use hookpoint_interp::{ablate, Sweep};
     ///
     /// #[derive(Clone, AutoHook)]
     /// struct Adds { linear: Linear, seen: Option<Tensor> }
@@ -196,9 +193,9 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
     /// assert!(model.seen.is_none());
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
-    pub fn over(model: H, patterns: impl IntoPatterns) -> Result<Self> {
-        let cells = Points::of(&model, patterns)?;
-        Ok(Self { model, cells, settings: Settings::new(), restore: None })
+    pub fn over(mut model: H, patterns: impl IntoPatterns) -> Result<Self> {
+        let cells = Points::of(&mut model, patterns)?;
+        Ok(Self { model, cells, settings: Settings::new(), of: PhantomData })
     }
 
     /// Activation patching: in each cell a run with the corrupted input gets what the clean one has there.
@@ -217,7 +214,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
         E: Into<BoxedError>,
         D: Into<BoxedError>,
     {
-        let mut held = Subject::new(self.model, run, self.restore);
+        let mut held = Subject::new(self.model, run);
         edit::patch(&mut held, &self.cells, self.settings, (clean, corrupted), &ours(metric))
     }
 
@@ -235,20 +232,18 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
         E: Into<BoxedError>,
         D: Into<BoxedError>,
     {
-        let mut held = Subject::new(self.model, run, self.restore);
+        let mut held = Subject::new(self.model, run);
         edit::edit(&mut held, &self.cells, self.settings, &edit, input, &ours(metric))
     }
 }
 
 impl Points {
-    fn of<M: AutoHook>(model: &impl Access<M>, patterns: impl IntoPatterns) -> Result<Self> {
+    fn of<M: AutoHook, H: Access<M>>(model: &mut H, patterns: impl IntoPatterns) -> Result<Self> {
         let patterns = patterns.into_patterns()?;
         if patterns.is_empty() {
             return Err(Error::msg("a sweep over no patterns has no cells\n  give at least one"));
         }
-        for pattern in &patterns {
-            Selection::of(&model.tree(), pattern)?;
-        }
+        patterns.iter().try_for_each(|pattern| check_selects(model, pattern))?;
         Ok(Self(patterns))
     }
 }
@@ -265,7 +260,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     /// ```
     #[doc = include_str!("../two_layers.txt")]
     /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-    /// use hookpoint::{sweep::Sweep, ablate};
+    /// use hookpoint_interp::{ablate, Sweep};
     ///
     /// let sweep = Sweep::over(&model, "up[:, *]")?.measure_at(":hidden[0]")?;
     /// let found = sweep.edit(ablate::scale(5.), &x, |m, x| m.forward(x), |hidden| {
@@ -282,7 +277,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
                 points.len()
             )));
         };
-        measurable(&self.model, point)?;
+        measurable(&mut self.model, point)?;
         self.settings.measure_at = Some(point.clone());
         Ok(self)
     }
@@ -291,7 +286,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     /// as fit in; a run with one cell is made whether it fits or not.
     ///
     /// What runs take is measured where the program has a
-    /// [`CountingAllocator`](crate::memory::CountingAllocator). Else the values that points show are added up.
+    /// [`CountingAllocator`](hookpoint::memory::CountingAllocator). Else the values that points show are added up.
     pub fn budget(mut self, bytes: usize) -> Self {
         self.settings.budget = bytes;
         self
@@ -321,8 +316,9 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     /// ```
     /// use candle_core::{Device, Module, Result, Tensor};
     /// use candle_nn::Linear;
-    /// use hookpoint::sweep::Verify;
-    /// use hookpoint::{sweep::Sweep, ablate, prelude::*, ErrorKind};
+    /// use hookpoint::{prelude::*, ErrorKind};
+    /// use hookpoint_interp::sweep::{Sweep, Verify};
+    /// use hookpoint_interp::ablate;
     ///
     /// #[derive(AutoHook)]
     /// struct Centred { linear: Linear }
@@ -367,13 +363,11 @@ impl<'a, M: AutoHook, H: Access<M>, C> Sweep<'a, M, H, C> {
     }
 }
 
-impl<'a, M: AutoHook + Clone + 'a, C> Sweep<'a, M, &mut Hooked<M>, C> {
-    /// Puts the model back before every run, and in the end, to what it is now: a clone, whose tensors are shared.
-    /// What clones share, such as a counter in an `Arc`, stays as it is.
-    pub fn restoring(mut self) -> Self {
-        let begin: M = (**self.model).clone();
-        self.restore = Some(Box::new(move |model| *model = begin.clone()));
-        self
+impl<'a, 'h, M: AutoHook + Clone, C> Sweep<'a, M, &'h mut Hooked<M>, C> {
+    /// Puts the model back before every run, and in the end, to what it is now: see [`Restored`].
+    pub fn restoring(self) -> Sweep<'a, M, Restored<'h, M>, C> {
+        let Self { model, cells, settings, of } = self;
+        Sweep { model: Restored::new(model), cells, settings, of }
     }
 }
 
@@ -385,12 +379,11 @@ fn ours<D: Into<BoxedError>>(
 }
 
 /// Is it one point of the model?
-fn measurable<M: AutoHook>(model: &impl Access<M>, point: &Pattern) -> Result<()> {
+fn measurable<M: AutoHook, H: Access<M>>(model: &mut H, point: &Pattern) -> Result<()> {
     if !point.is_literal() {
         return Err(Error::msg(format!(
             "`{point}` may stand for several points\n  name the one that is to be measured"
         )));
     }
-    Selection::of(&model.tree(), point)?;
-    Ok(())
+    check_selects(model, point)
 }

@@ -1,29 +1,22 @@
 //! How a sweep goes: record the model, work out what every cell changes, run what is left to run.
 
-use std::cell::Cell as Passed;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use candle_core::{DType, Tensor};
+use hookpoint::memory::{self, bytes_of};
+use hookpoint::{ActivationCache, ErrorKind, HookCtx, Pattern, Result};
 
 use super::batch::Batch;
 use super::check::moved;
 use super::grid::{Cell, Grid, Ground, Place, Point, Set};
-use super::held::Runs;
+use super::held::{Recorded, Runs, Until};
 use super::result::Work;
 use super::room::Room;
 use super::side::{caches, values, Copy, Run};
 use super::verify::{Outcome, Verifier};
 use super::{Progress, Settings};
-use crate::cache::ActivationCache;
-use crate::error::{ErrorKind, Result};
-use crate::memory;
-use crate::pattern::Pattern;
-use crate::plan::{Keeps, Way};
-use crate::recording::{reached, Recording};
-use crate::run::{HookCtx, Listens};
-use crate::tree::Kind;
 
 /// How a new value is put in, so that one cell by itself is what a plan would do.
 #[derive(Clone, Copy, PartialEq)]
@@ -43,12 +36,12 @@ pub(super) struct Goal<'e, V> {
     /// When the last of the points is reached.
     pub time: u32,
     /// How far runs with nothing changed go.
-    until: Listens,
+    until: Until,
 }
 
 impl<'e, V> Goal<'e, V> {
     pub fn new(points: Vec<Pattern>, read: &'e dyn Fn(Vec<Tensor>) -> Result<V>) -> Self {
-        Self { points, read, time: u32::MAX, until: Listens::NOBODY }
+        Self { points, read, time: u32::MAX, until: Until::End }
     }
 }
 
@@ -88,44 +81,43 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
         mut goal: Goal<'e, V>,
     ) -> Result<Self> {
         let mut room = Room::new(settings.budget, settings.most_cells);
-        let tree = held.tree();
-        let noting = |listens, keeps| Way { listens, notes: Some(keeps) };
-        let times =
-            held.run(Vec::new(), noting(Listens::SCAN, Keeps::Shapes), None, input)?.log.unwrap_or_default();
-        let visits = |point: &Pattern| -> Vec<u32> {
-            let reached = reached(&tree, &times.points, point);
-            reached.into_iter().flat_map(|point| point.visits).map(|(time, _)| time).collect()
+        let measured: Vec<Pattern> = goal.points.iter().map(Pattern::without_index).collect();
+        let (recorded, recording) = held.record(&measured, input)?;
+        let visits = |point: &Pattern| -> Result<Vec<u32>> {
+            let reached = recording.reached(point)?.into_iter();
+            Ok(reached.flat_map(|point| point.visits).map(|visit| visit.time).collect())
         };
-        let measured = goal.points.iter().map(|point| {
-            let time = visits(point).get(point.call().unwrap_or(0)).copied();
-            time.unwrap_or(u32::MAX)
-        });
-        goal.time = measured.max().unwrap_or(u32::MAX);
-        // Where nothing is changed behind the last measured point, no run need go on from there.
-        if !goal.points.is_empty() && points.iter().flat_map(visits).all(|time| time <= goal.time) {
-            goal.until = Listens::UNTIL_COLLECTED;
+        let mut last = 0;
+        for point in &goal.points {
+            let time = visits(point)?.get(point.call().unwrap_or(0)).copied();
+            last = last.max(time.unwrap_or(u32::MAX));
         }
-        let asks = || caches(&[], &goal.points);
-        let mut first = held.run(asks(), noting(goal.until, Keeps::Values), None, input)?;
-        let recording = Recording::new(tree, times, first.log.take().unwrap_or_default());
-        let plain = Way { listens: goal.until, notes: None };
-        let (again, peak) = memory::peak_of(|| held.run(caches(points, &goal.points), plain, None, input));
+        if !goal.points.is_empty() {
+            goal.time = last;
+            // Where nothing is changed behind the last measured point, no run need go on from there.
+            let changes = points.iter().map(visits).collect::<Result<Vec<_>>>()?;
+            if changes.into_iter().flatten().all(|time| time <= goal.time) {
+                goal.until = Until::Cached;
+            }
+        }
+        let (first, peak) =
+            memory::peak_of(|| held.run(caches(points, &goal.points), goal.until, Recorded::Nothing, input));
         room.note(1, peak);
-        let again = again?;
+        let first = first?;
         let unchanged = values(&goal.points, &first, 0, 1)?;
+        let again = values(&goal.points, &recorded, 0, 1)?;
         let baseline = (goal.read)(unchanged.clone())?;
-        let measured_again = values(&goal.points, &again, 0, 1)?;
-        let ground = Ground { recording, base: again.cache };
+        let ground = Ground { recording, base: first.cache };
         let mut engine =
             Self { held, settings, input, goal, ground, baseline, unchanged, room, turned: None };
-        engine.check_repeats(&measured_again)?;
+        engine.check_repeats(&again)?;
         Ok(engine)
     }
 
     /// What is wanted of another input, and what is at the points there.
     pub fn other(&mut self, input: &X, points: &[Pattern]) -> Result<(V, ActivationCache)> {
-        let way = Way { listens: self.goal.until, notes: None };
-        let ran = self.held.run(caches(points, &self.goal.points), way, None, input)?;
+        let asks = caches(points, &self.goal.points);
+        let ran = self.held.run(asks, self.goal.until, Recorded::Nothing, input)?;
         Ok(((self.goal.read)(values(&self.goal.points, &ran, 0, 1)?)?, ran.cache))
     }
 
@@ -198,9 +190,9 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
             }
         }
         let changed = left.iter().filter_map(|(_, at)| cells.get(*at)).flat_map(|cell| &cell.places);
-        let largest = changed.map(|place| bytes(&place.point.there)).max().unwrap_or(0);
+        let largest = changed.map(|place| bytes_of(&place.point.there)).max().unwrap_or(0);
         let times: Vec<u32> = left.iter().map(|(time, _)| *time).collect();
-        self.room.expect(&self.ground.recording, if self.settings.replay { &times } else { &[] }, largest);
+        self.room.expect(&self.ground.recording, if self.settings.replay { &times } else { &[] }, largest)?;
         let run = if self.settings.replay { Run::Replayed } else { Run::Whole };
         if left.len() > 1 && self.settings.most_cells > 1 {
             let most = self.batches(&left).map(|batch| batch.len()).max().unwrap_or(0);
@@ -294,10 +286,10 @@ impl<'e, X: Batch, V: Outcome> Engine<'e, X, V> {
 /// What an edit makes of the value at a place; none where that is what is there anyway.
 fn edited(place: &Place, element: &[usize], edit: Edit<'_>) -> Result<Option<Tensor>> {
     let (part, path) = (place.there()?, place.path());
-    let (passed, step) = (&Passed::new(false), None);
-    let element = (!element.is_empty()).then_some(element);
-    let (kind, type_name, call) = (Kind::Value, "", place.point.call);
-    let ctx = HookCtx { path: &path, kind, call, element, type_name, step, passed };
+    let mut ctx = HookCtx::by_hand(&path).with_call(place.point.call);
+    if !element.is_empty() {
+        ctx = ctx.with_element(element);
+    }
     let Some(new) = edit(&ctx, &part)? else { return Ok(None) };
     let new = same_shape(path, "what the edit gives", SAME_SHAPE, new, &part)?;
     Ok(Some(new).filter(|new| !is_equal(new, &part).unwrap_or(false)))
@@ -359,10 +351,6 @@ fn same_shape(point: String, what: &str, remedy: &str, new: Tensor, there: &Tens
         .into());
     }
     Ok(new.to_dtype(there.dtype())?.to_device(there.device())?.contiguous()?)
-}
-
-pub(super) fn bytes(tensor: &Tensor) -> usize {
-    tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
 /// The same to the bit.

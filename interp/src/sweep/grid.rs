@@ -5,12 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use hookpoint::{ActivationCache, Error, ErrorKind, Index, Pattern, Recording, Result};
 
 use super::result::Axis;
-use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
-use crate::pattern::{Index, Pattern};
-use crate::recording::Recording;
 
 /// A point at one of its calls.
 pub(super) struct Point {
@@ -86,11 +83,11 @@ impl Ground {
     /// The calls of points that a pattern takes.
     fn points(&self, pattern: &Pattern) -> Result<Vec<Arc<Point>>> {
         let mut points = Vec::new();
-        for reached in self.recording.reached(pattern) {
-            let of_any_call: Pattern = reached.name.parse()?;
+        for reached in self.recording.reached(pattern)? {
+            let of_any_call = &reached.pattern;
             let values = self.base.calls(&reached.name);
             let several = reached.visits.len() > 1;
-            for (call, (time, _)) in reached.visits.iter().enumerate() {
+            for (call, visit) in reached.visits.iter().enumerate() {
                 if pattern.call().is_some_and(|wanted| wanted != call) {
                     continue;
                 }
@@ -98,7 +95,7 @@ impl Ground {
                 let missing = || Error::msg(format!("`{name}` was not reached again by a second run"));
                 let there = values.get(call).copied().ok_or_else(missing)?.clone();
                 let pattern = if several { of_any_call.with_call(call) } else { of_any_call.clone() };
-                let (every_call, time) = (reached.name.clone(), *time);
+                let (every_call, time) = (reached.name.clone(), visit.time);
                 points.push(Arc::new(Point { name, pattern, every_call, call, time, there }));
             }
         }

@@ -3,10 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use candle_core::Tensor;
+use hookpoint::{ActivationCache, Result};
 
 use super::result::Checks;
-use crate::cache::ActivationCache;
-use crate::error::Result;
 
 /// Which cells of a sweep are made again by themselves, to see that they are the same there.
 ///

@@ -1,13 +1,10 @@
 //! Path patching: what one part tells another, and no one else.
 
 use candle_core::Tensor;
-use hookpoint::sweep::{Axis, Sets, Verify};
-use hookpoint::{
-    sweep::{Sweep, SweepResult},
-    ActivationCache, Error, Hooked, Result,
-};
+use hookpoint::{ActivationCache, Error, Hooked, Result};
 
 use super::{beside, patterns, Cells, LogitMetric, Part};
+use crate::sweep::{Axis, Sets, Sweep, SweepResult, Verify};
 use crate::{Head, Site, Transformer};
 
 /// Who is told.
@@ -44,7 +41,7 @@ pub enum Receiver {
 /// use hookpoint_models::gpt2::{Config, Gpt2};
 /// use hookpoint_interp::lens::Target;
 /// use hookpoint_interp::Head;
-/// use hookpoint_interp::sweeps::{Cells, LogitMetric, Part, PathPatching, Receiver};
+/// use hookpoint_interp::sweep::transformer::{Cells, LogitMetric, Part, PathPatching, Receiver};
 ///
 /// let config = Config { vocab_size: 10, n_positions: 8, n_embd: 8, n_layer: 2, n_head: 2, ..Config::default() };
 /// let model = Hooked::new(Gpt2::random(&config, 0, &Device::Cpu)?);
@@ -133,7 +130,7 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
     }
 
     /// Runs it; inputs are ids of `[batch, pos]`. The result has the axes that
-    /// [`sweeps::over`](super::over) has for the senders.
+    /// [`over`](super::over) has for the senders.
     pub fn run(&self, clean: &Tensor, corrupted: &Tensor, metric: &LogitMetric) -> Result<SweepResult> {
         let (model, layers) = (self.model, self.model.n_layers());
         let logits = |m: &M, ids: &Tensor| m.logits(ids);
