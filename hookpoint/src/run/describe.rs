@@ -7,6 +7,7 @@ use candle_core::Tensor;
 
 use super::audience::Masks;
 use super::gradient::is_of_call;
+use super::observe::Arrival;
 use super::points::{Asked, Described};
 use super::request::{Action, Request};
 use super::RunState;
@@ -27,8 +28,8 @@ impl RunState<'_> {
         let visit = self.counts.visit_output(key, number, own) as usize;
         let described = self.described(number, key, names);
         if let Some(value) = value.filter(|_| self.listeners.follows.points && !described.value.is_empty()) {
-            self.tape_point(key, names, value.dims());
-            self.observed(|observer| observer.reached(number, own as usize, value));
+            let arrival = Arrival { key, number, visit: own as usize, names, value };
+            self.observed(|observer| observer.reached(&arrival));
         }
         self.counts.names(&described);
         let matters = !described.asked.is_empty() || described.heard.shown();

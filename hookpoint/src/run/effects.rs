@@ -41,7 +41,7 @@ impl RunState<'_> {
     /// Something may be changed now that no result tells of.
     pub(super) fn effect(&self) {
         self.effects.count.set(self.effects.count.get() + 1);
-        self.tape_effect();
+        self.calls_observed(|observer| observer.effect());
     }
 
     /// An annotated method is entered.

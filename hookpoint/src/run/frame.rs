@@ -86,7 +86,7 @@ impl Entered {
     /// Such an argument, as text.
     #[cold]
     pub fn scalar(&self, number: u32, value: std::fmt::Arguments<'_>) {
-        current(|state| state.tape_scalar(self.depth(), number, &value.to_string()));
+        current(|state| state.scalar_observed(self.depth(), number, &value.to_string()));
     }
 
     /// Does somebody want to see all arguments at once, before they are shown one by one?
@@ -167,8 +167,8 @@ impl Entered {
             if may_share {
                 state.note_doubt(self.depth(), number, value.shared());
             }
-            if state.listeners.tape.is_on() {
-                state.tape_input(self.depth(), number, value.shared());
+            if state.listeners.follows.calls {
+                state.argument_observed(self.depth(), number, value.shared());
             }
             let mut value = value;
             if let Err(error) = state.argument_value(self.depth(), number, value.reborrow()) {
@@ -182,8 +182,8 @@ impl Entered {
     fn argument(&self, number: u32, value: Erased<'_>, replace: Replace<'_>) -> Option<New> {
         current(|state| {
             state.note_doubt(self.depth(), number, value);
-            if state.listeners.tape.is_on() {
-                state.tape_input(self.depth(), number, value);
+            if state.listeners.follows.calls {
+                state.argument_observed(self.depth(), number, value);
             }
             match state.argument(self.depth(), number, value, replace) {
                 Ok(new) => {
@@ -238,16 +238,15 @@ impl Entered {
                 }
             }
             let from_tensor = ops.from_tensor?;
-            let answer = match state.listeners.tape.is_on().then(|| state.tape_answer(self.depth())) {
-                Some(Ok(answer)) => answer,
-                Some(Err(error)) => {
-                    state.fail(error.clone());
-                    return ops.from_error.map(|from_error| from_error(error));
+            if state.listeners.follows.calls {
+                match state.observers_answer(self.depth()) {
+                    Ok(None) => {}
+                    Ok(Some(value)) => return state.answered(self.depth(), ops, value),
+                    Err(error) => {
+                        state.fail(error.clone());
+                        return ops.from_error.map(|from_error| from_error(error));
+                    }
                 }
-                None => None,
-            };
-            if let Some((_, value)) = answer {
-                return state.answered(self.depth(), ops, value);
             }
             match state.skip(self.depth()) {
                 Ok(Some(tensor)) => {
@@ -274,8 +273,8 @@ impl Entered {
     #[cold]
     fn show_result<R>(&self, ops: &ValueOps<R>, result: &mut R) {
         let error = current(|state| {
-            if state.listeners.tape.is_on() {
-                state.tape_result(self.depth(), ops, result);
+            if state.listeners.follows.calls {
+                state.result_observed(self.depth(), ops, result);
             }
             if let Err(error) = state.result(self.depth(), ops, result) {
                 state.fail(error);
@@ -326,9 +325,9 @@ impl RunState<'_> {
                 uses: self.stack.uses.borrow().len(),
             },
         });
-        if self.listeners.tape.is_on() {
-            self.tape_enter(node, is_call && is_forward, frames.len());
-        }
+        let depth = frames.len();
+        let as_call = node.filter(|_| is_call && is_forward);
+        self.calls_observed(|observer| observer.entered(self, depth, as_call));
         let mut doubted = false;
         if self.effects.noted {
             self.note_method(node, method);
@@ -338,7 +337,7 @@ impl RunState<'_> {
         listen_to_values(wants_values || every_value);
         let hears_calls = node.is_some_and(|node| self.hears_calls(node) != 0);
         let shown = wants_inputs || is_lesson || doubted || hears_calls || every_value;
-        let compares = self.listeners.tape.is_on() && self.tape_compares(frames.len());
+        let compares = self.listeners.follows.calls && self.compares(depth);
         let arguments = if shown || compares { Entered::ARGUMENTS } else { 0 };
         let scalars = if compares { Entered::SCALARS } else { 0 };
         let together = is_call && wants.is_some_and(|wants| wants.together);
@@ -354,9 +353,7 @@ impl RunState<'_> {
             self.stack.uses.borrow_mut().truncate(frame.before.uses);
         }
         frames.truncate(depth - 1);
-        if self.listeners.tape.is_on() {
-            self.tape_leave(depth);
-        }
+        self.calls_observed(|observer| observer.left(depth));
         drop(frames);
         if !self.listeners.users.audience.is_empty() {
             self.tell_leave(depth);

@@ -86,8 +86,8 @@ impl RunState<'_> {
             return Call { announced: Some(at), called_with, ..Call::of(node) }.into();
         }
         self.note_layer(node, asked.inputs);
-        if self.listeners.tape.is_on() {
-            if let Some(token) = self.before_on_tape(asked, node, done) {
+        if self.listeners.follows.calls {
+            if let Some(token) = self.before_observed(asked, node, done) {
                 return token;
             }
         }
@@ -111,11 +111,12 @@ impl RunState<'_> {
     /// Where calls are noted, or answered: answers this one, or sees to it that its result is told.
     #[cold]
     #[inline(never)]
-    fn before_on_tape(&self, asked: &Asked<'_>, node: NodeId, done: &mut Done) -> Option<CallToken> {
+    fn before_observed(&self, asked: &Asked<'_>, node: NodeId, done: &mut Done) -> Option<CallToken> {
         if !self.may_be_left_out(asked, node) {
             return None;
         }
-        let answered = self.tape_leaf(node, asked.inputs).inspect_err(|error| self.fail(error.clone()));
+        let answered =
+            self.observers_answer_leaf(node, asked.inputs).inspect_err(|error| self.fail(error.clone()));
         let shown = answered.and_then(|value| value.map(|value| self.show_replayed(node, value)).transpose());
         if let Some(shown) = shown.transpose() {
             *done = Some(shown.map_err(|error| error.into_candle()));
@@ -292,9 +293,10 @@ impl RunState<'_> {
         if call.announced.is_some_and(|at| self.stack.was_claimed(at)) {
             return;
         }
-        if self.listeners.tape.is_on() {
+        if self.listeners.follows.calls {
             let value = result.get_mut::<candle_core::Result<Tensor>>();
-            self.tape_leaf_result(call.node, value.and_then(|value| value.as_ref().ok()));
+            let (value, depth) = (value.and_then(|value| value.as_ref().ok()), self.stack.depth());
+            self.observed(|observer| observer.gave(self, depth, call.node, value));
         }
         if let Some(Ok(tensor)) = result.get_mut::<candle_core::Result<Tensor>>() {
             self.end_lesson(call.lesson, tensor);

@@ -37,12 +37,13 @@ impl Listens {
 /// Who listens in a run. Each has its state to itself.
 pub(super) struct Listeners<'p> {
     /// Those who follow all of it, and what they have to be told of.
-    pub observers: Vec<Rc<dyn Observer>>,
+    pub observers: Vec<Rc<dyn Observer + 'p>>,
     pub follows: Follows,
     /// The one among them whose findings are the result of the run.
     pub scan: Option<Rc<Scan>>,
     pub gradient: Option<Gradient>,
     pub shapes: ShapeMemo<'p>,
+    /// The one that notes or answers calls, to be asked at the end what came of it.
     pub tape: Tape<'p>,
     /// Those of the user.
     pub users: Telling<'p>,
@@ -57,22 +58,25 @@ impl<'p> Listeners<'p> {
         let dispatch = order.dispatch;
         let shapes = ShapeMemo::new(learned, dispatch.is_curious());
         let scan = listens.scan.then(Rc::<Scan>::default);
-        let mut observers: Vec<Rc<dyn Observer>> = Vec::new();
-        observers.extend(listens.until.then(|| Rc::new(Until::new(dispatch.goals())) as Rc<dyn Observer>));
-        observers.extend(scan.clone().map(|scan| scan as Rc<dyn Observer>));
+        let mut observers: Vec<Rc<dyn Observer + 'p>> = Vec::new();
+        observers
+            .extend(listens.until.then(|| Rc::new(Until::new(dispatch.goals())) as Rc<dyn Observer + 'p>));
+        observers.extend(scan.clone().map(|scan| scan as Rc<dyn Observer + 'p>));
+        observers.extend(tape.observer());
         let mut follows = Follows::default();
         for wanted in observers.iter().map(|observer| observer.follows()) {
             follows.points |= wanted.points;
             follows.results |= wanted.results;
+            follows.calls |= wanted.calls;
         }
-        let only_keeps = observers.is_empty() && !listens.gradient;
+        let only_keeps = follows.nothing() && !listens.gradient;
         Self {
             observers,
             follows,
             scan,
             gradient: listens.gradient.then(Gradient::default),
             only_keeps,
-            only_acts: only_keeps && !shapes.is_curious && !tape.is_on(),
+            only_acts: only_keeps && !shapes.is_curious && !follows.calls,
             shapes,
             tape,
             users: Telling::new(order.audience),
@@ -110,6 +114,6 @@ impl<'p> Listeners<'p> {
 
     /// Does it matter what calls change besides their results?
     pub fn minds_effects(&self, dispatch: &Dispatch) -> bool {
-        self.tape.is_on() || self.shapes.is_curious || dispatch.skips || !self.users.audience.is_empty()
+        self.follows.calls || self.shapes.is_curious || dispatch.skips || !self.users.audience.is_empty()
     }
 }

@@ -3,10 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use candle_core::Tensor;
-
 use super::call::CallSite;
-use super::observe::{Follows, Observer};
+use super::observe::{Arrival, Follows, Observer};
 use super::points::Described;
 use super::Dispatch;
 use crate::lookup::FastMap;
@@ -58,10 +56,10 @@ impl Scan {
 
 impl Observer for Scan {
     fn follows(&self) -> Follows {
-        Follows { points: true, results: true }
+        Follows { points: true, results: true, ..Follows::default() }
     }
 
-    fn reached(&self, number: u32, visit: usize, value: &Tensor) {
+    fn reached(&self, &Arrival { number, visit, value, .. }: &Arrival<'_>) {
         let mut all = self.seen.borrow_mut();
         let order = all.len();
         let seen = |calls| Seen { shape: value.dims().to_vec(), dtype: value.dtype(), calls };

@@ -1,6 +1,7 @@
 //! What a run knows while it goes on.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use super::audience::Audience;
 use super::counts::{Counts, Scratch};
@@ -42,7 +43,7 @@ impl<'a> Order<'a> {
 
     /// Answers the calls that need not be made.
     pub fn replaying(&self) -> Tape<'a> {
-        self.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Replaying::new(schedule)))
+        self.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Rc::new(Replaying::new(schedule))))
     }
 }
 

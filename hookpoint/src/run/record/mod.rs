@@ -9,25 +9,24 @@
 //! with one tensor.
 
 mod log;
+mod replay;
 mod schedule;
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use candle_core::Tensor;
 
-use super::call_hooks::look;
 use super::fire::Replace;
-use super::observe::Over;
+use super::observe::{Arrival, Follows, Observer, Over};
 use super::RunState;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::fingerprint::Fingerprint;
-use crate::lookup::FastMap;
 use crate::point::PointKey;
-use crate::raw::Erased;
 use crate::tree::NodeId;
-use crate::value::ValueOps;
 
 pub(crate) use log::{Keeps, Log, LoggedCall, LoggedPoint};
+pub(crate) use replay::Replaying;
 pub use schedule::Rows;
 pub(crate) use schedule::{Calls, RecordedCall, Schedule};
 
@@ -36,215 +35,96 @@ pub(crate) use schedule::{Calls, RecordedCall, Schedule};
 pub(crate) enum Tape<'p> {
     #[default]
     Off,
-    Noting(RefCell<Log>),
-    Replaying(Replaying<'p>),
+    Noting(Rc<Noting>),
+    Replaying(Rc<Replaying<'p>>),
 }
 
-/// A run that answers calls with what is noted.
-pub(crate) struct Replaying<'p> {
-    schedule: &'p Schedule,
-    counts: RefCell<FastMap<u32, u32>>,
-    /// Methods that were entered, by their number of frames, what they are answered with, and what they are called
-    /// with.
-    entered: RefCell<Vec<(usize, usize, Fingerprint)>>,
-    pub replayed: RefCell<Vec<NodeId>>,
-}
-
-impl<'p> Replaying<'p> {
-    pub fn new(schedule: &'p Schedule) -> Self {
-        let (counts, entered, replayed) = Default::default();
-        Self { schedule, counts, entered, replayed }
+impl<'p> Tape<'p> {
+    /// Takes note of all calls.
+    pub fn noting(keeps: Keeps) -> Self {
+        Tape::Noting(Rc::new(Noting(Log::new(keeps).into())))
     }
 
-    /// Counts one more call of a module; gives the noted call that answers it, if one does.
-    fn begin(&self, module: u32) -> Option<usize> {
-        let mut counts = self.counts.borrow_mut();
-        let count = counts.entry(module).or_insert(0);
-        let answer = self.schedule.answer(module, *count);
-        *count += 1;
-        // What it would have called is not called, and yet counts.
-        for (inner, many) in answer.map_or(&[][..], |call| self.schedule.inside(call)) {
-            *counts.entry(*inner).or_insert(0) += many;
+    pub(super) fn observer(&self) -> Option<Rc<dyn Observer + 'p>> {
+        match self {
+            Tape::Off => None,
+            Tape::Noting(noting) => Some(noting.clone()),
+            Tape::Replaying(replaying) => Some(replaying.clone()),
         }
-        answer
+    }
+
+    /// The calls that were noted, and the modules that were answered.
+    pub fn finish(self) -> (Option<Log>, Vec<NodeId>) {
+        match self {
+            Tape::Off => (None, Vec::new()),
+            Tape::Noting(noting) => (Some(noting.0.take()), Vec::new()),
+            Tape::Replaying(replaying) => (None, replaying.replayed.take()),
+        }
+    }
+}
+
+/// A run that notes its calls.
+pub(crate) struct Noting(RefCell<Log>);
+
+impl Observer for Noting {
+    fn follows(&self) -> Follows {
+        Follows { calls: true, ..Follows::default() }
+    }
+
+    fn entered(&self, run: &RunState<'_>, depth: usize, call: Option<NodeId>) {
+        if let Some(node) = call {
+            self.0.borrow_mut().begin(run.module_number(node), depth);
+        }
+    }
+
+    fn compares(&self, _: usize) -> bool {
+        self.0.borrow().keeps
+    }
+
+    fn argument(&self, depth: usize, note: &dyn Fn(&mut Fingerprint)) {
+        let log = &mut *self.0.borrow_mut();
+        let open = log.open.last().filter(|(open, _)| log.keeps && *open == depth);
+        if let Some(call) = open.and_then(|(_, call)| log.calls.get_mut(*call)) {
+            note(&mut call.inputs);
+        }
+    }
+
+    fn leaf(
+        &self,
+        run: &RunState<'_>,
+        node: NodeId,
+        inputs: &dyn Fn() -> Fingerprint,
+    ) -> Result<Option<Tensor>> {
+        let log = &mut *self.0.borrow_mut();
+        log.begin(run.module_number(node), run.stack.depth());
+        if let Some(call) = log.calls.last_mut().filter(|_| log.keeps) {
+            call.inputs = inputs();
+        }
+        Ok(None)
+    }
+
+    fn gave(&self, run: &RunState<'_>, depth: usize, node: NodeId, value: Option<&Tensor>) {
+        // What cannot be copied is not kept, and the call is made again.
+        let value = value.and_then(|value| run.photograph(value).ok());
+        self.0.borrow_mut().end(depth, run.module_number(node), value.as_ref());
+    }
+
+    fn left(&self, depth: usize) {
+        self.0.borrow_mut().close(depth);
+    }
+
+    fn effect(&self) {
+        self.0.borrow_mut().effect();
+    }
+
+    fn reached(&self, arrival: &Arrival<'_>) {
+        self.0.borrow_mut().point(arrival.key, arrival.names, arrival.value.dims().to_vec());
     }
 }
 
 impl RunState<'_> {
-    fn module_number(&self, node: NodeId) -> u32 {
+    pub(super) fn module_number(&self, node: NodeId) -> u32 {
         self.tree.node(node).map_or(u32::MAX, |node| node.number)
-    }
-
-    /// A method with so many frames, itself included, is entered.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tape_enter(&self, node: Option<NodeId>, is_call: bool, depth: usize) {
-        let call = node.filter(|_| is_call).map(|node| self.module_number(node));
-        match &self.listeners.tape {
-            Tape::Off => {}
-            Tape::Noting(log) => {
-                if let Some(module) = call {
-                    log.borrow_mut().begin(module, depth);
-                }
-            }
-            Tape::Replaying(replaying) => {
-                if let Some(answer) = call.and_then(|module| replaying.begin(module)) {
-                    replaying.entered.borrow_mut().push((depth, answer, Fingerprint::default()));
-                }
-            }
-        }
-    }
-
-    /// What the method that was just entered gives, where that is known.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tape_answer(&self, depth: usize) -> Result<Option<(NodeId, Tensor)>> {
-        let Tape::Replaying(replaying) = &self.listeners.tape else { return Ok(None) };
-        let last = replaying.entered.borrow_mut().pop_if(|(entered, ..)| *entered == depth);
-        let node = self.stack.frames.borrow().get(depth - 1).and_then(|frame| frame.node);
-        let (Some((_, answer, inputs)), Some(node)) = (last, node) else { return Ok(None) };
-        self.check_inputs(replaying, answer, node, inputs)?;
-        replaying.replayed.borrow_mut().push(node);
-        Ok(replaying.schedule.value(answer).map(|value| (node, value)))
-    }
-
-    /// A call is answered only where it is made with what was recorded.
-    fn check_inputs(
-        &self,
-        replaying: &Replaying<'_>,
-        answer: usize,
-        node: NodeId,
-        inputs: Fingerprint,
-    ) -> Result<()> {
-        if !replaying.schedule.compares || replaying.schedule.inputs(answer) == Some(inputs) {
-            return Ok(());
-        }
-        let what = format!("`{}` is called with something else", self.tree.name(node));
-        Err(ErrorKind::StaleRecording { what }.into())
-    }
-
-    /// Does it matter what the method with so many frames is called with?
-    pub(super) fn tape_compares(&self, depth: usize) -> bool {
-        match &self.listeners.tape {
-            Tape::Off => false,
-            Tape::Noting(log) => log.borrow().keeps,
-            Tape::Replaying(replaying) => {
-                let entered = replaying.entered.borrow();
-                replaying.schedule.compares && entered.last().is_some_and(|(entered, ..)| *entered == depth)
-            }
-        }
-    }
-
-    /// Notes an argument of the method with so many frames.
-    fn note_input(&self, depth: usize, note: impl FnOnce(&mut Fingerprint)) {
-        match &self.listeners.tape {
-            Tape::Off => {}
-            Tape::Noting(log) => {
-                let log = &mut *log.borrow_mut();
-                let open = log.open.last().filter(|(open, _)| log.keeps && *open == depth);
-                if let Some(call) = open.and_then(|(_, call)| log.calls.get_mut(*call)) {
-                    note(&mut call.inputs);
-                }
-            }
-            Tape::Replaying(replaying) => {
-                let mut entered = replaying.entered.borrow_mut();
-                let last = entered.last_mut().filter(|(entered, ..)| *entered == depth);
-                if let Some((.., inputs)) = last.filter(|_| replaying.schedule.compares) {
-                    note(inputs);
-                }
-            }
-        }
-    }
-
-    pub(super) fn tape_scalar(&self, depth: usize, number: u32, text: &str) {
-        self.note_input(depth, |inputs| {
-            inputs.word(u64::from(number));
-            inputs.text(text);
-        });
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tape_input(&self, depth: usize, number: u32, value: Erased<'_>) {
-        self.note_input(depth, |inputs| {
-            inputs.word(u64::from(number));
-            note_tensors(value, inputs);
-        });
-    }
-
-    /// A method has this result.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tape_result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) {
-        let Tape::Noting(log) = &self.listeners.tape else { return };
-        let call = match self.stack.frames.borrow().get(depth - 1) {
-            Some(frame) if frame.is_call && frame.method.is_forward() => frame.node,
-            _ => None,
-        };
-        let Some(module) = call.map(|node| self.module_number(node)) else { return };
-        let mut value = None;
-        if let (Some(each_tensor), Some(_)) = (ops.each_tensor, ops.from_tensor) {
-            let seen = each_tensor(result, &mut |_, tensor| {
-                value = Some(self.photograph(tensor)?);
-                Ok(())
-            });
-            value = value.filter(|_| seen.is_ok());
-        }
-        log.borrow_mut().end(depth, module, value.as_ref());
-    }
-
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tape_leave(&self, depth: usize) {
-        match &self.listeners.tape {
-            Tape::Off => {}
-            Tape::Noting(log) => log.borrow_mut().close(depth),
-            Tape::Replaying(replaying) => {
-                replaying.entered.borrow_mut().retain(|(entered, ..)| *entered < depth);
-            }
-        }
-    }
-
-    /// A foreign module is about to be called with one tensor: what it gives, where that is known.
-    pub(super) fn tape_leaf(&self, node: NodeId, given: &[Erased<'_>]) -> Result<Option<Tensor>> {
-        let module = self.module_number(node);
-        let inputs = || {
-            let mut inputs = Fingerprint::default();
-            given.iter().for_each(|value| note_tensors(*value, &mut inputs));
-            inputs
-        };
-        match &self.listeners.tape {
-            Tape::Off => Ok(None),
-            Tape::Noting(log) => {
-                let depth = self.stack.depth();
-                let log = &mut *log.borrow_mut();
-                log.begin(module, depth);
-                if let Some(call) = log.calls.last_mut().filter(|_| log.keeps) {
-                    call.inputs = inputs();
-                }
-                Ok(None)
-            }
-            Tape::Replaying(replaying) => {
-                let Some(answer) = replaying.begin(module) else { return Ok(None) };
-                if replaying.schedule.compares {
-                    self.check_inputs(replaying, answer, node, inputs())?;
-                }
-                let value = replaying.schedule.value(answer);
-                replaying.replayed.borrow_mut().extend(value.as_ref().map(|_| node));
-                Ok(value)
-            }
-        }
-    }
-
-    /// What it gave.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn tape_leaf_result(&self, node: NodeId, value: Option<&Tensor>) {
-        let Tape::Noting(log) = &self.listeners.tape else { return };
-        let depth = self.stack.depth();
-        // What cannot be copied is not kept, and the call is made again.
-        let value = value.and_then(|value| self.photograph(value).ok());
-        log.borrow_mut().end(depth, self.module_number(node), value.as_ref());
     }
 
     /// Shows the result of a call that was not made, to those who want it.
@@ -261,32 +141,6 @@ impl RunState<'_> {
             Some(error) => Err(error),
             None => Ok(shown?.unwrap_or(value)),
         }
-    }
-
-    /// A point is reached, in a scan.
-    pub(super) fn tape_point(&self, key: PointKey, names: &dyn Fn() -> Vec<String>, dims: &[usize]) {
-        if let Tape::Noting(log) = &self.listeners.tape {
-            log.borrow_mut().point(key, names, dims.to_vec());
-        }
-    }
-
-    pub(super) fn tape_effect(&self) {
-        if let Tape::Noting(log) = &self.listeners.tape {
-            log.borrow_mut().effect();
-        }
-    }
-}
-
-/// The numbers in a value, whatever its type is.
-fn note_tensors(value: Erased<'_>, inputs: &mut Fingerprint) {
-    // What cannot be read is not compared; a call with a value that nobody can look into is not answered.
-    let _ = look(&value, &mut |part, label, tensor| {
-        inputs.word(u64::from(part));
-        inputs.text(label);
-        let _ = inputs.tensor(tensor);
-    });
-    if let Some(flag) = value.get::<bool>() {
-        inputs.word(u64::from(*flag));
     }
 }
 
@@ -340,26 +194,4 @@ pub fn side_effect() {
 #[inline(never)]
 fn note_effect() {
     crate::run::current(|state| state.effect());
-}
-
-impl Tape<'_> {
-    /// Takes note of all calls.
-    pub fn noting(keeps: Keeps) -> Self {
-        Tape::Noting(Log::new(keeps).into())
-    }
-
-    /// Does it note calls, or answer them?
-    #[inline]
-    pub fn is_on(&self) -> bool {
-        !matches!(self, Tape::Off)
-    }
-
-    /// The calls that were noted, and the modules that were answered.
-    pub fn finish(self) -> (Option<Log>, Vec<NodeId>) {
-        match self {
-            Tape::Off => (None, Vec::new()),
-            Tape::Noting(noted) => (Some(noted.into_inner()), Vec::new()),
-            Tape::Replaying(replaying) => (None, replaying.replayed.into_inner()),
-        }
-    }
 }
