@@ -120,15 +120,8 @@ impl RunState<'_> {
             }
             return Ok(());
         };
-        let mut members = self.members();
-        ops.each_tensor(value.reborrow(), &mut |label, tensor| {
-            let (part, member) = members.next(label);
-            let names = || with_label(own(), part, label);
-            if let Some(new) = self.fire(key(member), &names, tensor, Replace::Yes)? {
-                *tensor = new;
-            }
-            Ok(())
-        })?;
+        let names = |part: u32, label: &str| with_label(own(), part, label);
+        self.fire_each(&key, &names, &|_, _| {}, |f| ops.each_tensor(value.reborrow(), f))?;
         if !ops.is_one_tensor() {
             self.fire_any(key(Member::WHOLE), &own, &mut || ops.copy(value.shared()));
         }

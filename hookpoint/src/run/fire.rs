@@ -14,9 +14,10 @@ use super::request::{Action, CacheOptions, HookFn, Request};
 use super::{Capture, HookCtx, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Index;
-use crate::point::{PointKey, Step};
+use crate::point::{Member, PointKey, Step};
 use crate::raw::paused;
 use crate::tree::{Kind, NodeId};
+use crate::value::EachTensor;
 
 /// May the value at a point be replaced, and if not, why not?
 #[derive(Clone, Copy)]
@@ -66,6 +67,27 @@ impl RunState<'_> {
             Cow::Borrowed(_) => None,
             Cow::Owned(new) => Some(new),
         })
+    }
+
+    /// Fires every tensor of a value, which `seen` is shown before, and puts what is new into its place. Gives how many there
+    /// were. `key` and `names` are those of one of them, by which it is inside the value.
+    pub(super) fn fire_each(
+        &self,
+        key: &dyn Fn(Member) -> PointKey,
+        names: &dyn Fn(u32, &str) -> Vec<String>,
+        seen: &dyn Fn(u32, &Tensor),
+        each: impl FnOnce(&mut EachTensor<'_>) -> Result<()>,
+    ) -> Result<u32> {
+        let mut members = self.members();
+        each(&mut |label, tensor| {
+            let (part, member) = members.next(label);
+            seen(part, tensor);
+            if let Some(new) = self.fire(key(member), &|| names(part, label), tensor, Replace::Yes)? {
+                *tensor = new;
+            }
+            Ok(())
+        })?;
+        Ok(members.count())
     }
 
     /// Does one thing that is asked for at a point, and gives the new value if there is one.

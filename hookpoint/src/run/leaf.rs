@@ -337,20 +337,10 @@ impl RunState<'_> {
 
     /// Fires what a call gave, tensor by tensor, and says how many there were.
     fn fire_result(&self, call: &Call, ops: &DynamicOps, result: &mut ErasedMut<'_>) -> Result<u32> {
-        let mut members = self.members();
-        ops.each_tensor(result.reborrow(), &mut |label, tensor| {
-            let (part, member) = members.next(label);
-            let key = PointKey { node: call.node, method: 0, slot: Slot32::Result, member };
-            let names = || with_label(vec!["out".to_string()], part, label);
-            if part == 0 {
-                self.end_lesson(call.lesson, tensor);
-            }
-            if let Some(new) = self.fire(key, &names, tensor, Replace::Yes)? {
-                *tensor = new;
-            }
-            Ok(())
-        })?;
-        Ok(members.count())
+        let key = |member| PointKey { node: call.node, method: 0, slot: Slot32::Result, member };
+        let names = |part: u32, label: &str| with_label(vec!["out".to_string()], part, label);
+        let first = |part: u32, tensor: &Tensor| self.end_lesson(call.lesson.filter(|_| part == 0), tensor);
+        self.fire_each(&key, &names, &first, |f| ops.each_tensor(result.reborrow(), f))
     }
 
     /// The same, all tensors at once.

@@ -1,12 +1,9 @@
 //! What annotated methods give, whether they run or not.
 
-use std::cell::Cell;
-
 use candle_core::Tensor;
 
 use super::any::type_name;
 use super::call_hooks::{gather, scatter, When};
-use super::fire::Replace;
 use super::observe::Over;
 use super::stack::Frame;
 use super::RunState;
@@ -124,11 +121,11 @@ impl RunState<'_> {
             let whole = if ops.from_tensor.is_some() { Member::FIRST } else { Member::WHOLE };
             self.patch_any(key(whole), &names, found, &mut |any| (copy.put)(result, any))?;
         }
-        let parts = Cell::new(0);
+        let mut parts = 0;
         let together = is_call && wants.together;
         if let Some(each_tensor) = ops.each_tensor.filter(|_| together) {
             let mut gathered = gather(node, self.members(), names, |f| each_tensor(result, f))?;
-            parts.set(gathered.len() as u32);
+            parts = gathered.len() as u32;
             if let Some(first) = gathered.first() {
                 self.end_lesson(lesson, &first.tensor);
             }
@@ -142,29 +139,19 @@ impl RunState<'_> {
             self.fire_together(node, When::After, &inputs, &mut gathered)?;
             scatter(&gathered, |f| each_tensor(result, f))?;
         } else if let Some(each_tensor) = ops.each_tensor {
-            let mut members = self.members();
-            each_tensor(result, &mut |label, tensor| {
-                let (part, member) = members.next(label);
-                parts.set(part + 1);
-                if part == 0 {
-                    self.end_lesson(lesson, tensor);
+            let names = |part: u32, label: &str| {
+                let mut names = with_label(names(), part, label);
+                // A field is told from a value inside the method by the word `out`.
+                if !is_call && part > 0 && !label.starts_with(|c: char| c.is_ascii_digit()) {
+                    names.insert(0, format!("{}.out.{label}", method.name));
+                } else if !is_call && !label.is_empty() {
+                    // It need not come first at every call.
+                    names.push(format!("{}.out.{label}", method.name));
                 }
-                let names = || {
-                    let mut names = with_label(names(), part, label);
-                    // A field is told from a value inside the method by the word `out`.
-                    if !is_call && part > 0 && !label.starts_with(|c: char| c.is_ascii_digit()) {
-                        names.insert(0, format!("{}.out.{label}", method.name));
-                    } else if !is_call && !label.is_empty() {
-                        // It need not come first at every call.
-                        names.push(format!("{}.out.{label}", method.name));
-                    }
-                    names
-                };
-                if let Some(new) = self.fire(key(member), &names, tensor, Replace::Yes)? {
-                    *tensor = new;
-                }
-                Ok(())
-            })?;
+                names
+            };
+            let first = |part: u32, tensor: &Tensor| self.end_lesson(lesson.filter(|_| part == 0), tensor);
+            parts = self.fire_each(&key, &names, &first, |f| each_tensor(result, f))?;
         }
         if let (None, Some(copy)) = (ops.from_tensor, &ops.copy) {
             // Under the same name, beside the tensors: the whole value, of whatever type.
@@ -172,7 +159,7 @@ impl RunState<'_> {
         }
         self.over(node, Over::Values);
         // A method that failed gave no tensors, and its error says why some points were not reached.
-        if parts.get() > 0 {
+        if parts > 0 {
             self.over(node, Over::Method { method: address(method), is_call });
         }
         Ok(())

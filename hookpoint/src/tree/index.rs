@@ -5,6 +5,7 @@
 //! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
 
 mod build;
+mod same;
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,16 +43,6 @@ pub(crate) struct Node {
     /// Is it a layer that computes something else in training: draws lots, keeps statistics?
     pub minds_training: bool,
     own: Own,
-}
-
-impl PartialEq for Node {
-    /// What was found out since does not matter.
-    fn eq(&self, other: &Self) -> bool {
-        let facts = |node: &Self| (node.kind, node.type_id, node.parent, node.end, node.number, node.width);
-        let state = |node: &Self| (node.has_state, node.minds_training, node.own.has_place, node.own.steps);
-        let definition = |node: &Self| node.own.definition.map(std::ptr::from_ref);
-        facts(self) == facts(other) && state(self) == state(other) && definition(self) == definition(other)
-    }
 }
 
 /// What only the tree itself knows of a node.
@@ -363,59 +354,5 @@ impl Tree {
         self.node(id).is_some_and(|node| {
             *node.own.has_forward.get_or_init(|| self.methods(node).iter().any(|method| method.is_forward()))
         })
-    }
-
-    /// Is this the first time that the gradient of this module is looked at? Asked again, it is not.
-    pub fn compare_once(&self, id: NodeId) -> bool {
-        let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let first = !compared.contains(&id);
-        if first {
-            compared.push(id);
-        }
-        first
-    }
-
-    /// Takes over what was found out about the gradients of the modules of another walk over the model.
-    pub fn compared_as(&self, other: &Tree) {
-        let known = other.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let paths: Vec<_> = known.iter().map(|id| other.name(*id)).collect();
-        let all = (0..self.nodes.len() as NodeId).filter(|id| paths.contains(&self.name(*id)));
-        let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        compared.extend(all);
-    }
-
-    /// Do two walks over a model say the same: are the same modules and parameters at the same places, under the same
-    /// paths, with the same state and memory?
-    pub fn is_same(&self, other: &Tree) -> bool {
-        let (own, others) = (&self.lookup, &other.lookup);
-        self.nodes == other.nodes
-            && self.steps == other.steps
-            && own.places == others.places
-            && own.parameters == others.parameters
-            && self.memory.buffers == other.memory.buffers
-    }
-
-    /// Do both trees have the same modules under the same paths? Parameters may come and go: state
-    /// such as a KV cache is a tensor that appears during the first run.
-    pub fn same_modules(&self, other: &Tree) -> Result<(), String> {
-        let modules = |tree: &Tree| -> Vec<(Arc<str>, TypeId, &'static str)> {
-            let all = tree.nodes.iter().enumerate();
-            let modules = all.filter(|(_, node)| node.kind != Kind::Parameter);
-            modules.map(|(id, node)| (tree.name(id as NodeId), node.type_id, node.type_name)).collect()
-        };
-        let (before, now) = (modules(self), modules(other));
-        for (old, new) in before.iter().zip(&now) {
-            if old.0 != new.0 {
-                return Err(format!("where `{}` was, there is `{}`", old.0, new.0));
-            }
-            if old.1 != new.1 {
-                return Err(format!("`{}` was a `{}` and is a `{}`", old.0, old.2, new.2));
-            }
-        }
-        match (before.get(now.len()), now.get(before.len())) {
-            (Some(gone), _) => Err(format!("`{}` is gone", gone.0)),
-            (_, Some(new)) => Err(format!("`{}` is new", new.0)),
-            _ => Ok(()),
-        }
     }
 }
