@@ -67,3 +67,26 @@ impl Drop for Measuring {
         MEASURING.store(false, Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_the_measurement() {
+        // From here on somebody counts.
+        taken(0);
+        let panicked = std::panic::catch_unwind(|| peak_of(|| panic!("on purpose")));
+        assert!(panicked.is_err());
+        // Before: every allocation of the rest of the program went on to keep the peak.
+        assert!(!MEASURING.load(Relaxed));
+        let (seven, peak) = peak_of(|| {
+            assert!(MEASURING.load(Relaxed));
+            taken(100);
+            given_back(100);
+            7
+        });
+        assert_eq!((seven, peak.is_some_and(|peak| peak >= 100)), (7, true));
+        assert!(!MEASURING.load(Relaxed));
+    }
+}
