@@ -16,7 +16,7 @@
 //! assert!(memory::in_use().unwrap() >= before + numbers.len());
 //! ```
 
-pub use crate::raw::{in_use, peak_of, CountingAllocator};
+pub use crate::erased::{in_use, peak_of, CountingAllocator};
 
 /// How many bytes the elements of a tensor take.
 pub fn bytes_of(tensor: &candle_core::Tensor) -> usize {

@@ -13,7 +13,7 @@ const ORDER: &[&str] = &[
     "error",
     "device",
     "fingerprint",
-    "raw",
+    "erased",
     "memory",
     "value",
     "pattern",

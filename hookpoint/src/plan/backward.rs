@@ -12,9 +12,9 @@ use super::spent::spent;
 use super::{Plan, Run};
 use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
+use crate::erased::ErasedMut;
 use crate::error::{BoxedError, ErrorKind, Result};
 use crate::lookup::FastMap;
-use crate::raw::ErasedMut;
 use crate::run::{
     current, Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Order,
     Request,

@@ -2,9 +2,9 @@
 
 use super::points::Asked;
 use super::{Action, CaptureAny, RunState};
+use crate::erased::{paused, ErasedMut};
 use crate::error::{ErrorKind, Result};
 use crate::point::{Member, PointKey};
-use crate::raw::{paused, ErasedMut};
 use crate::value::{AnyValue, DynamicOps};
 
 /// The name of the type of a value that was copied.

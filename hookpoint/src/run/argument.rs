@@ -7,10 +7,10 @@ use super::fire::Replace;
 use super::observe::Over;
 use super::result::{address, with_label};
 use super::RunState;
+use crate::erased::{paused, Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
 use crate::pattern::point_name;
 use crate::point::{Member, PointKey, Slot32};
-use crate::raw::{paused, Erased, ErasedMut};
 use crate::tree::MethodInfo;
 use crate::value::{AnyValue, DynamicOps};
 

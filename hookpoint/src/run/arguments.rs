@@ -11,9 +11,9 @@ use super::fire::Replace;
 use super::observe::Over;
 use super::result::address;
 use super::RunState;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
 use crate::point::{Member, PointKey, Slot32};
-use crate::raw::{Erased, ErasedMut};
 use crate::value::DynamicOps;
 
 /// What became of the arguments.

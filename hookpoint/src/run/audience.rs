@@ -6,11 +6,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use crate::erased::paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::FastMap;
 use crate::pattern::point_name;
 use crate::point::{Interest, Listener, Point};
-use crate::raw::paused;
 use crate::tree::{Kind, NodeId, Tree};
 
 /// A listener as a plan holds it.

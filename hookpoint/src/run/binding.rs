@@ -8,9 +8,9 @@ use super::fire::Replace;
 use super::observe::Over;
 use super::result::{address, with_label};
 use super::{current, RunState};
+use crate::erased::{values_wanted, Erased, ErasedMut, Kept};
 use crate::error::Result;
 use crate::point::{Member, PointKey, Slot32};
-use crate::raw::{values_wanted, Erased, ErasedMut, Kept};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;
 

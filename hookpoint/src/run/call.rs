@@ -9,7 +9,7 @@ use super::anew::{Again, CallAgain};
 use super::dispatch::BeforeCall;
 use super::gradient::TrackedInputs;
 use super::{current, RunState};
-use crate::raw::{self, active, Erased, ErasedMut};
+use crate::erased::{self, active, Erased, ErasedMut};
 use crate::tree::{known_layer, NodeId};
 
 /// Where a call stands in the source, and what it says.
@@ -162,7 +162,7 @@ fn asked_in_full<R>(
     if let Some(again) = asked.again.take().and_then(Again::new) {
         return BeforeForward::Anew(again);
     }
-    match done.and_then(raw::same_type) {
+    match done.and_then(erased::same_type) {
         Some(result) if asked.made.get() => BeforeForward::Made(result),
         Some(result) => BeforeForward::Done(result),
         None => BeforeForward::Call(token),

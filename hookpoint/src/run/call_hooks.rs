@@ -16,10 +16,10 @@ use super::replacement::{fit, Broadcast, Like};
 use super::request::{Action, Request};
 use super::result::with_label;
 use super::{HookCtx, RunState};
+use crate::erased::{paused, Erased};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Pattern;
 use crate::point::{PointKey, Selection, Slot32};
-use crate::raw::{paused, Erased};
 use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, EachTensor};
 

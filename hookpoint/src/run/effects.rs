@@ -11,8 +11,8 @@ use candle_core::{Storage, Tensor};
 use super::replacement::laid_out;
 use super::OpSite;
 use super::RunState;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{Erased, ErasedMut};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
 

@@ -12,10 +12,10 @@ use super::points::Asked;
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
 use super::{Capture, HookCtx, RunState};
+use crate::erased::paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::Index;
 use crate::point::{Member, PointKey, Step};
-use crate::raw::paused;
 use crate::tree::{Kind, NodeId};
 use crate::value::EachTensor;
 

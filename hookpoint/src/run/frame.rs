@@ -7,7 +7,7 @@ use super::gradient::Trail;
 use super::listeners::Said;
 use super::stack::{Arguments, Before, Frame, Memo};
 use super::RunState;
-use crate::raw::{active, listen_to_values, Erased, ErasedMut, Slot};
+use crate::erased::{active, listen_to_values, Erased, ErasedMut, Slot};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::{DynamicOps, ValueOps};
 

@@ -11,9 +11,9 @@ use super::listeners::Said;
 use super::observe::Over;
 use super::result::with_label;
 use super::RunState;
+use crate::erased::{Erased, ErasedMut, Receiver};
 use crate::error::{ErrorKind, Result};
 use crate::point::{Member, PointKey, Slot32};
-use crate::raw::{Erased, ErasedMut, Receiver};
 use crate::tree::{known_layer, Kind, NodeId};
 use crate::value::DynamicOps;
 

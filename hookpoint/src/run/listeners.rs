@@ -13,11 +13,11 @@ use super::gradient::Operation;
 use super::points::Described;
 use super::replacement::{fit, Broadcast, Like};
 use super::RunState;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::FastMap;
 use crate::pattern::point_name;
 use crate::point::{self, Answer, At, End, Listener, Point, PointKey};
-use crate::raw::{Erased, ErasedMut};
 use crate::tree::{Kind, NodeId};
 use crate::value::{DynamicOps, ValueOps};
 

@@ -10,10 +10,10 @@ use candle_core::Tensor;
 use super::call::CallSite;
 use super::call_hooks::look;
 use super::RunState;
+use crate::erased::Erased;
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
 use crate::point::PointKey;
-use crate::raw::Erased;
 use crate::tree::NodeId;
 use crate::value::ValueOps;
 

@@ -7,8 +7,8 @@ use super::fire::Replace;
 use super::gradient::Operation;
 use super::observe::Over;
 use super::{OpKind, OpSite, RunState};
+use crate::erased::{Erased, ErasedMut};
 use crate::point::PointKey;
-use crate::raw::{Erased, ErasedMut};
 use crate::tree::NodeId;
 use crate::value::DynamicOps;
 

@@ -7,9 +7,9 @@ use super::call_hooks::{gather, scatter, When};
 use super::observe::Over;
 use super::stack::Frame;
 use super::RunState;
+use crate::erased::{paused, ErasedMut};
 use crate::error::Result;
 use crate::point::{Member, PointKey, Slot32};
-use crate::raw::{paused, ErasedMut};
 use crate::tree::MethodInfo;
 use crate::value::ValueOps;
 

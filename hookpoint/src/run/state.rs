@@ -15,9 +15,9 @@ use super::record::{Replaying, Schedule, Tape};
 use super::shapes::Learned;
 use super::stack::Stack;
 use super::{Dispatch, Request};
+use crate::erased::hears;
 use crate::error::Error;
 use crate::point::Step;
-use crate::raw::hears;
 use crate::tree::{NodeId, Tree};
 
 /// What is asked of a model.

@@ -2,7 +2,7 @@
 
 use super::current;
 use super::RunState;
-use crate::raw::active;
+use crate::erased::active;
 
 /// Does the current run want the value `name` of the method that is being executed? For forward code
 /// whose named values are not all needed to compute its result: one that is expensive need not be made

@@ -16,9 +16,9 @@ use candle_core::{Storage, TensorId};
 use super::dict::Kind;
 use super::registry::{self, MethodInfo, TypeInfo};
 use super::visit::Step;
+use crate::erased::{Erased, Receiver};
 use crate::lookup::{number, FastMap, FastSet, Sieve, Table};
 use crate::pattern::point_name;
-use crate::raw::{Erased, Receiver};
 
 use build::Walk;
 pub(crate) use build::Weight;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use candle_core::{Tensor, TensorId};
 
 use super::taps::{Call, TappedPoint, Tapping, Taps, Wish};
+use crate::erased::paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::FastMap;
 use crate::pattern::Index;
 use crate::point::PointKey;
-use crate::raw::paused;
 use crate::run::fire::{hook_failed, At};
 use crate::run::keep::shows_a_part;
 use crate::run::request::{Action, BackwardHookFn, CacheOptions, Request};

@@ -185,7 +185,7 @@ impl RunState<'_> {
 /// ```
 #[inline(always)]
 pub fn side_effect() {
-    if crate::raw::active() {
+    if crate::erased::active() {
         note_effect();
     }
 }

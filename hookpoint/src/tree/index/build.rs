@@ -7,9 +7,9 @@ use candle_core::Tensor;
 use hookpoint_grad::layer::KnownLayer;
 
 use super::{Node, NodeId, Own, Places, Tree};
+use crate::erased::{receiver_itself, receivers, Caller, Erased};
 use crate::lookup::number;
 use crate::pattern::point_name;
-use crate::raw::{receiver_itself, receivers, Caller, Erased};
 use crate::tree::dict::Kind;
 use crate::tree::layers;
 use crate::tree::registry::{Effects, TypeInfo};
