@@ -75,7 +75,10 @@ impl RunState<'_> {
             Asked { request: *id, name, label, counter, kind }
         };
         // Nearly all points of nearly all runs: outputs that are asked for as such.
-        if key.is_output() && wants.only_output {
+        let of_output = |id: &u32| {
+            self.requests.get(*id as usize).is_none_or(|request| request.pattern.value().is_none())
+        };
+        if key.is_output() && wants.requests.iter().all(of_output) {
             let asked: Vec<Asked> = wants.requests.iter().map(|id| asked(id, output())).collect();
             let (value, counters) = (Cow::Borrowed("out"), Vec::new());
             return self.is_heard(Described {

@@ -38,8 +38,6 @@ pub(crate) struct Wants {
     pub output: bool,
     pub inputs: bool,
     pub values: bool,
-    /// Is the output all that is wanted, and called by no other name?
-    pub only_output: bool,
     /// What is to be done before the module is called.
     pub before_call: BeforeCall,
     /// The one request, where it is to keep the output as it is: what most requests are.
@@ -74,7 +72,6 @@ static NOTHING: Wants = Wants {
     output: false,
     inputs: false,
     values: false,
-    only_output: true,
     before_call: BeforeCall::Decide,
     keeps: None,
     together: false,
@@ -86,8 +83,7 @@ static NOTHING: Wants = Wants {
 
 impl Dispatch {
     pub fn new(tree: &Tree, requests: &[Request<'_>]) -> Self {
-        let nothing_else = || Wants { only_output: true, ..Wants::default() };
-        let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| nothing_else()).collect();
+        let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| Wants::default()).collect();
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
         order.sort_by_key(|id| requests.get(*id as usize).map(|request| request.action.rank()));
         let mut goals = Vec::new();
@@ -112,7 +108,6 @@ impl Dispatch {
                     goals.push((at, Goal::new(id, Expects::of(&meaning))));
                 }
                 let whole_output = request.pattern.value().is_none();
-                wants.only_output &= whole_output;
                 if let Action::Call(..) = request.action {
                     wants.together = true;
                     wants.inputs = true;
@@ -143,8 +138,9 @@ impl Dispatch {
         }
         let skips = nodes.iter().any(|wants| wants.may_skip);
         for (wants, node) in nodes.iter_mut().zip(&tree.nodes) {
-            if let ([id], true) = (wants.requests.as_slice(), wants.only_output) {
-                wants.keeps = requests.get(*id as usize).filter(|request| request.keeps_all()).map(|_| *id);
+            if let [id] = wants.requests.as_slice() {
+                let keeps = |request: &&Request<'_>| request.keeps_all() && request.pattern.value().is_none();
+                wants.keeps = requests.get(*id as usize).filter(keeps).map(|_| *id);
             }
             wants.before_call = match node.kind {
                 Kind::Module if wants.together => BeforeCall::Decide,

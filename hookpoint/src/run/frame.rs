@@ -4,7 +4,6 @@ use super::argument::{holds_tensors, New};
 use super::current;
 use super::fire::Replace;
 use super::gradient::Trail;
-use super::listeners::Said;
 use super::stack::{Arguments, Before, Frame, Memo};
 use super::RunState;
 use crate::erased::{active, listen_to_values, Erased, ErasedMut, Slot};
@@ -224,41 +223,10 @@ impl Entered {
     fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
         current(|state| {
             state.arguments_shown(self.depth());
-            if let (Some(error), Some(from_error)) = (state.ended(), ops.from_error) {
-                return Some(from_error(error));
-            }
-            if !state.listeners.users.audience.is_empty() {
-                match state.tell_method(self.depth()) {
-                    Ok(Said::Go) => {}
-                    Ok(Said::Done(value)) => return state.answered(self.depth(), ops, value),
-                    Err(error) => {
-                        state.fail(error.clone());
-                        return ops.from_error.map(|from_error| from_error(error));
-                    }
-                }
-            }
-            let from_tensor = ops.from_tensor?;
-            if state.listeners.follows.calls {
-                match state.observers_answer(self.depth()) {
-                    Ok(None) => {}
-                    Ok(Some(value)) => return state.answered(self.depth(), ops, value),
-                    Err(error) => {
-                        state.fail(error.clone());
-                        return ops.from_error.map(|from_error| from_error(error));
-                    }
-                }
-            }
-            match state.skip(self.depth()) {
-                Ok(Some(tensor)) => {
-                    state.is_done(self.depth());
-                    Some(from_tensor(tensor))
-                }
-                Ok(None) => None,
-                Err(error) => {
-                    state.fail(error.clone());
-                    ops.from_error.map(|from_error| from_error(error))
-                }
-            }
+            state.known_result(self.depth(), ops).unwrap_or_else(|error| {
+                state.fail(error.clone());
+                ops.from_error.map(|from_error| from_error(error))
+            })
         })?
     }
 

@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::any::type_name;
 use super::call_hooks::{gather, scatter, When};
+use super::listeners::Said;
 use super::observe::Over;
 use super::stack::Frame;
 use super::RunState;
@@ -14,8 +15,32 @@ use crate::tree::MethodInfo;
 use crate::value::ValueOps;
 
 impl RunState<'_> {
+    /// What the method that was just entered gives, where it need not run: a listener answers the call, it is known from an
+    /// earlier run, or its whole output is patched.
+    pub(super) fn known_result<R>(&self, depth: usize, ops: &ValueOps<R>) -> Result<Option<R>> {
+        if let (Some(error), Some(_)) = (self.ended(), ops.from_error) {
+            return Err(error);
+        }
+        if !self.listeners.users.audience.is_empty() {
+            if let Said::Done(value) = self.tell_method(depth)? {
+                return Ok(self.answered(depth, ops, value));
+            }
+        }
+        let Some(from_tensor) = ops.from_tensor else { return Ok(None) };
+        if self.listeners.follows.calls {
+            if let Some(value) = self.observers_answer(depth)? {
+                return Ok(self.answered(depth, ops, value));
+            }
+        }
+        let skipped = self.skip(depth)?;
+        Ok(skipped.map(|tensor| {
+            self.is_done(depth);
+            from_tensor(tensor)
+        }))
+    }
+
     /// Gives the result of a method that need not run, after its point has seen it.
-    pub(super) fn answered<R>(&self, depth: usize, ops: &ValueOps<R>, value: Tensor) -> Option<R> {
+    fn answered<R>(&self, depth: usize, ops: &ValueOps<R>, value: Tensor) -> Option<R> {
         let node = self.stack.frames.borrow().get(depth - 1).and_then(|frame| frame.node)?;
         let Some(from_tensor) = ops.from_tensor else {
             let error = self.not_answerable(node);
@@ -33,14 +58,14 @@ impl RunState<'_> {
     }
 
     /// Notes that a method was not run, and that its result has been shown.
-    pub(super) fn is_done(&self, depth: usize) {
+    fn is_done(&self, depth: usize) {
         if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
             frame.node = None;
         }
     }
 
     /// The output of the module that is entered, where it need not run.
-    pub(super) fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
+    fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
         if !self.is_free_of_effects(depth) {
             return Ok(None);
         }
