@@ -185,16 +185,17 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod access;
 pub mod check;
 pub mod error;
 pub mod listen;
 pub mod manage;
 pub mod memory;
 pub mod pattern;
+pub mod recording;
 pub mod registry;
 pub mod track;
 
-mod access;
 mod cache;
 mod capture;
 mod device;
@@ -205,7 +206,6 @@ mod lookup;
 mod nearest;
 mod plan;
 mod point;
-mod recording;
 mod report;
 mod run;
 mod select;
@@ -216,7 +216,7 @@ mod value;
 #[path = "private.rs"]
 pub mod __private;
 
-pub use access::{Access, Again, Lends, Lent, Restored};
+pub use access::{Access, Lent};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
@@ -227,14 +227,20 @@ pub use listen::Listener;
 pub use pattern::{Index, Pattern};
 pub use plan::{GradRun, Plan, Run, Scan};
 pub use point::Step;
-pub use recording::{Reached, Recording, Replayable, Visit};
+pub use recording::Recording;
 pub use run::{
-    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Rows,
-    Steps,
+    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Steps,
 };
 pub use select::IntoPatterns;
 pub use tree::{AutoHook, HookDict, HookEntry, Kind, Visitor};
 pub use value::HookValue;
+
+/// What visits the parts of models and values: for an [`AutoHook`](trait@AutoHook) or a [`HookValue`](trait@HookValue) that
+/// is written by hand.
+pub mod visit {
+    pub use crate::tree::Visitor;
+    pub use crate::value::{EachTensor, Place};
+}
 
 /// Everything that most programs need: `use hookpoint::prelude::*;`
 pub mod prelude {

@@ -17,7 +17,8 @@ use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::{FastMap, FastSet};
 use crate::pattern::{point_name, Pattern};
-use crate::run::{Calls, Log, LoggedCall, LoggedPoint, RecordedCall, Rows};
+pub use crate::run::Rows;
+use crate::run::{Calls, Log, LoggedCall, LoggedPoint, RecordedCall};
 use crate::tree::{Tree, Weight};
 
 /// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
