@@ -71,3 +71,68 @@ impl Tree {
         compared.extend(all);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use candle_core::{DType, Device, Tensor};
+
+    use super::Tree;
+    use crate::tree::visit::{AutoHook, Step, Visitor};
+
+    struct Model {
+        name: &'static str,
+        weights: Vec<Tensor>,
+        has_state: bool,
+    }
+
+    impl AutoHook for Model {
+        fn visit(&self, visitor: &mut Visitor<'_>) {
+            visitor.module(self, |visitor| {
+                for (index, weight) in self.weights.iter().enumerate() {
+                    visitor.step(Step::Field(self.name), |visitor| {
+                        visitor.step(Step::Item(index), |visitor| visitor.parameter(weight));
+                    });
+                }
+                if self.has_state {
+                    visitor.has_state();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_walk_is_the_same_until_something_that_it_found_is_another() {
+        let zeros = || Tensor::zeros(2, DType::F32, &Device::Cpu).unwrap();
+        let mut model =
+            Box::new(Model { name: "weights", weights: vec![zeros(), zeros()], has_state: false });
+        let mut before = Tree::of(&*model);
+        let mut is_same = |model: &Model| {
+            let now = Tree::of(model);
+            let (there, back) = (before.is_same(&now), now.is_same(&before));
+            before = now;
+            assert_eq!(there, back);
+            there
+        };
+        assert!(is_same(&model));
+        // The names of nodes, and what a run has found out, are no part of the walk.
+        let named = Tree::of(&*model);
+        assert_eq!(&*named.name(1), "weights.0");
+        assert!(named.compare_once(0) && named.is_same(&Tree::of(&*model)));
+        // A clone of a tensor is that tensor.
+        model.weights[0] = model.weights[0].clone();
+        assert!(is_same(&model));
+        model.weights[0] = zeros();
+        assert!(!is_same(&model));
+        model.weights.swap(0, 1);
+        assert!(!is_same(&model));
+        model.weights.pop();
+        assert!(!is_same(&model));
+        model.has_state = true;
+        assert!(!is_same(&model));
+        model.name = "state";
+        assert!(!is_same(&model));
+        assert!(is_same(&model));
+        let elsewhere = Box::new(Model { name: "state", weights: model.weights.clone(), has_state: true });
+        assert!(!is_same(&elsewhere));
+    }
+}
