@@ -38,11 +38,19 @@ pub struct Hooked<M> {
     model: Box<M>,
     /// No two models have the same, nor one before and after it may have been changed.
     version: u64,
-    /// The index of the model, made when first needed and dropped when the model may have changed.
-    tree: Mutex<Option<Arc<Tree>>>,
+    /// The index of the model, made when first needed, and anew when the model may have changed.
+    tree: Mutex<Indexed>,
     learned: Learned,
     manager: HookManager,
     recent: Recent,
+}
+
+/// What is known of where the parts of a model are.
+#[derive(Default)]
+struct Indexed {
+    tree: Option<Arc<Tree>>,
+    /// May a run have changed the model since?
+    is_stale: bool,
 }
 
 fn next_version() -> u64 {
@@ -67,8 +75,7 @@ impl<M: AutoHook> Hooked<M> {
         HookDict::of_tree(&self.tree())
     }
 
-    /// The hooks that stay on this model from run to run: they act in [`run`](Self::run), in plans and in all that makes
-    /// plans. They do not act in a plain `model.forward(&x)`, which is the model without hooks.
+    /// The hooks that stay on this model from run to run.
     ///
     /// ```
     #[doc = include_str!("two_layers.txt")]
@@ -89,17 +96,26 @@ impl<M: AutoHook> Hooked<M> {
         self.manager.has_active()
     }
 
-    pub(crate) fn recent(&self) -> &Recent {
-        &self.recent
-    }
-
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
+    pub(crate) fn recent(&self) -> &Recent {
+        &self.recent
+    }
+
+    /// The index of the model as it is. One that says the same as that before is that one, so that all that was worked
+    /// out with it still holds.
     pub(crate) fn tree(&self) -> Arc<Tree> {
-        let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
-        tree.get_or_insert_with(|| Arc::new(Tree::of(&*self.model))).clone()
+        let mut indexed = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        if indexed.is_stale || indexed.tree.is_none() {
+            let now = Tree::of(&*self.model);
+            indexed.is_stale = false;
+            if !indexed.tree.as_ref().is_some_and(|before| before.is_same(&now)) {
+                indexed.tree = Some(Arc::new(now));
+            }
+        }
+        indexed.tree.clone().unwrap_or_default()
     }
 
     /// The manager, whatever the model it last took note of.
@@ -112,9 +128,9 @@ impl<M: AutoHook> Hooked<M> {
         (&self.model, &self.learned)
     }
 
-    /// The model to be changed, after which its index is made anew.
+    /// The model to be changed by a run, after which it is walked over again.
     pub(crate) fn parts_mut(&mut self) -> (&mut M, &Learned) {
-        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.tree.get_mut().unwrap_or_else(PoisonError::into_inner).is_stale = true;
         (&mut self.model, &self.learned)
     }
 }
@@ -129,7 +145,7 @@ impl<M> Deref for Hooked<M> {
 
 impl<M> DerefMut for Hooked<M> {
     fn deref_mut(&mut self) -> &mut M {
-        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = Indexed::default();
         self.learned.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         self.version = next_version();
         &mut self.model

@@ -32,7 +32,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
-use crate::raw::active;
+use crate::erased::active;
 
 /// Is there a run on this thread? Then work has to stay on it, in order, to be a part of the run: with rayon,
 /// `if in_run() { xs.iter().map(f).collect() } else { xs.par_iter().map(f).collect() }`.

@@ -42,7 +42,7 @@ fn unreached(order: &Order<'_>, finished: &Finished) -> Vec<Arc<str>> {
     let met: OnceCell<Met> = OnceCell::new();
     let met = || met.get_or_init(|| finished.met(order.dispatch, order.requests, order.tree));
     for (at, request) in (order.registered as u32..).zip(order.own()) {
-        for node in &request.nodes {
+        for node in request.nodes.iter() {
             if !is_reached(finished, request, at, *node, met) {
                 let name: Arc<str> = point_of(order.tree, request, *node).into();
                 if !unreached.contains(&name) {
@@ -149,7 +149,10 @@ pub(super) fn check_fired(
 fn check_wholly_reached(order: &Order<'_>, finished: &Finished) -> Result<()> {
     let met: OnceCell<Met> = OnceCell::new();
     for (at, request) in (order.registered as u32..).zip(order.own()) {
-        if !request.action.changes() || request.nodes.len() < 2 || request.pattern.is_everything_below() {
+        if !request.action.changes()
+            || request.nodes.iter().count() < 2
+            || request.pattern.is_everything_below()
+        {
             continue;
         }
         let met = || met.get_or_init(|| finished.met(order.dispatch, order.requests, order.tree));
@@ -157,11 +160,11 @@ fn check_wholly_reached(order: &Order<'_>, finished: &Finished) -> Result<()> {
             let is_module = order.tree.node(**node).is_some_and(|node| node.kind != Kind::Parameter);
             (is_module || request.pattern.is_named()) && !is_reached(finished, request, at, **node, met)
         };
-        let missed: Vec<NodeId> = request.nodes.iter().filter(matters).copied().collect();
-        if missed.is_empty() {
+        let missed = request.nodes.only(|node| matters(&&node));
+        if missed.iter().next().is_none() {
             continue;
         }
-        let (selected, missing) = (request.nodes.len(), missed.len());
+        let (selected, missing) = (request.nodes.iter().count(), missed.iter().count());
         let narrow = Request { nodes: missed, ..request.clone() };
         let points = narrow.nodes.iter().map(|node| point_of(order.tree, &narrow, *node)).collect();
         let remedy = format!(
@@ -204,10 +207,8 @@ fn check_alternatives(
         if is_reached {
             continue;
         }
-        let on_path =
-            request.nodes.iter().filter(|node| alternative.matches_path(order.tree.segments(**node)));
-        let narrow =
-            Request { pattern: alternative.clone(), nodes: on_path.copied().collect(), ..request.clone() };
+        let nodes = request.nodes.only(|node| alternative.matches_path(order.tree.segments(node)));
+        let narrow = Request { pattern: alternative.clone(), nodes, ..request.clone() };
         let points = narrow.nodes.iter().map(|node| point_of(order.tree, &narrow, *node)).collect();
         let remedy = format!(
             "{}\n  others in the braces were reached: is this one called inside a macro of your own, where calls are \

@@ -221,7 +221,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let prepared = self.prepared()?;
         let finished = H::lend(&self.hooked, |hooked| {
             let asked = self.asked(&prepared);
-            let buffers = asked.dispatch.teaches().then(|| Tree::buffers_of(hooked.model()));
+            let buffers = asked.dispatch.is_curious().then(|| Tree::buffers_of(hooked.model()));
             let (model, learned) = hooked.parts();
             let finished = execute(&asked, listens, learned, tape(&asked), || H::run(model, f));
             if buffers.is_some_and(|before| before.were_written(&Tree::buffers_of(hooked.model()))) {

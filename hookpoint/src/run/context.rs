@@ -5,9 +5,9 @@ use std::fmt;
 
 use candle_core::{DType, Tensor};
 
-use super::Step;
 use crate::convert::converted;
 use crate::error::Result;
+use crate::point::Step;
 use crate::tree::Kind;
 
 /// Tells a hook where it is.

@@ -11,10 +11,10 @@ use candle_core::{Storage, Tensor};
 use super::current::current;
 use super::replacement::laid_out;
 use super::{Captures, RunState};
+use crate::erased::{active, Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::FastSet;
-use crate::raw::{active, Erased, ErasedMut};
 use crate::tree::{is_annotated, Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
@@ -65,7 +65,7 @@ impl RunState<'_> {
     /// Something may be changed now that no result tells of.
     pub(super) fn effect(&self) {
         self.effects.count.set(self.effects.count.get() + 1);
-        self.tape_effect();
+        self.calls_observed(|observer| observer.effect());
     }
 
     /// An annotated method is entered.
