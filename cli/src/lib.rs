@@ -19,7 +19,10 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub mod args;
 pub mod commands;
+pub mod pending;
 pub mod registry;
 pub mod render;
+pub mod schema;
 pub mod target;

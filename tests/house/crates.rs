@@ -20,7 +20,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("hookpoint-models", &["hookpoint", "hookpoint-interp", "hookpoint-kernels", "hookpoint-layers"]),
     ("hookpoint-harvest", &["hookpoint", "hookpoint-models"]),
     ("hookpoint-sae", &["hookpoint", "hookpoint-harvest", "hookpoint-kernels", "hookpoint-models"]),
-    ("hookpoint-cli", &["hookpoint-annotate"]),
+    (
+        "hookpoint-cli",
+        &["hookpoint", "hookpoint-annotate", "hookpoint-interp", "hookpoint-models", "hookpoint-sae"],
+    ),
 ];
 
 /// The devices and libraries that candle may be built for.

@@ -4,15 +4,59 @@
 //! three times: as a module, as a [`Command`], and in [`Command::run`].
 
 pub mod annotate;
+pub mod cache;
+pub mod look;
+pub mod points;
+pub mod schema;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
+
+use crate::render::colour::Colour;
+
+/// Looks into language models: what they say next and why, from the command line.
+///
+/// Without MODEL, the small GPT-2 that comes with hookpoint is meant: no files, no network.
+#[derive(Parser)]
+#[command(
+    name = "hookpoint",
+    version,
+    after_help = "\
+Examples:
+  hookpoint look                                       the embedded model, taken apart for a prompt
+  hookpoint look model.gguf --prompt \"The capital of France is\"
+  hookpoint points --match \"blocks.*.attn:pattern\"     which points a pattern selects
+  hookpoint look --json | jq .next
+
+Exit codes: 0 done, 1 the answer is no (annotate --check, points --match), 2 an error, 130 ended by Ctrl-C."
+)]
+pub struct Cli {
+    /// When output has colours; NO_COLOR turns them off, too
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Colour,
+
+    /// What is to be done.
+    #[command(subcommand)]
+    pub command: Command,
+}
 
 /// What the command `hookpoint` can do.
 #[derive(Subcommand)]
 pub enum Command {
+    /// Take a model apart for a prompt: next tokens, logit lens, heads, patching
+    Look(look::Args),
+
+    /// List the points of a model, or what a pattern selects of them
+    Points(points::Args),
+
+    /// Keep activations of one or many prompts in safetensors files
+    Cache(cache::Args),
+
+    /// Print the JSON schema of what a command prints with --json
+    Schema(schema::Args),
+
     /// Add hookpoint's annotations to Rust source that somebody else wrote
     ///
     /// Modules get `#[derive(AutoHook)]`, their `impl` blocks and functions that are given tensors `#[auto_hook]`,
@@ -30,6 +74,10 @@ impl Command {
     /// If it cannot be done; the error says why, and what to do instead.
     pub fn run(&self) -> Result<ExitCode> {
         match self {
+            Self::Look(args) => look::run(args),
+            Self::Points(args) => points::run(args),
+            Self::Cache(args) => cache::run(args),
+            Self::Schema(args) => schema::run(args),
             Self::Annotate(args) => annotate::run(args),
         }
     }

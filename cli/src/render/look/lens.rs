@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use hookpoint_examples::{words, Screen};
+use crate::render::screen::Screen;
+use crate::render::words;
 
-use crate::findings::{Findings, Guess};
+use hookpoint_interp::look::{Findings, Guess};
 
 /// The widest that a token is shown.
 const WIDEST: usize = 12;

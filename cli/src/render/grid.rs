@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
-use crate::screen::Screen;
-use crate::words;
+use super::screen::Screen;
+use super::words;
 
 /// A table of `layers` and `heads` with cells that are `width` wide; in several parts, if there are more heads than
 /// fit into a line.
 ///
 /// ```
-/// use hookpoint_examples::{grid, words, Screen};
+/// use hookpoint_cli::render::screen::Screen;
+/// use hookpoint_cli::render::{grid, words};
 ///
 /// let cell = |layer: usize, head: usize| words::cell(&(10 * layer + head).to_string(), 4);
 /// let table = grid::by_layer_and_head((2, 3), 4, &Screen::plain(80), cell);
@@ -38,7 +39,7 @@ pub fn by_layer_and_head(
 /// Blocks of lines side by side, as many as fit, and the others below.
 ///
 /// ```
-/// use hookpoint_examples::{grid, Screen};
+/// use hookpoint_cli::render::{grid, screen::Screen};
 ///
 /// let blocks = ["a\nbbb\n".to_string(), "c\nd\n".to_string()];
 /// assert_eq!(grid::beside(&blocks, &Screen::plain(80)), "a    c\nbbb  d\n");

@@ -2,7 +2,7 @@
 
 use console::{Style, Term};
 
-use crate::words;
+use super::words;
 
 /// How many colours there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

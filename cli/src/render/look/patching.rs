@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use hookpoint_examples::{grid, words, Screen};
+use crate::render::screen::Screen;
+use crate::render::{grid, words};
 
-use crate::findings::{Findings, HeatMap, Patching};
+use hookpoint_interp::look::{Findings, HeatMap, Patching};
 
 /// How wide a number is.
 const CELL: usize = 5;

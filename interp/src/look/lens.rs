@@ -1,16 +1,17 @@
 //! What the model says, and would have said after each layer.
 
-use anyhow::Result;
-use hookpoint_examples::Subject;
-use hookpoint_interp::lens::LogitLens;
+use hookpoint::Result;
 use serde::Serialize;
 
-use super::{token, Token};
-use crate::question::Question;
+use super::{Look, Question, Token};
+use crate::lens::LogitLens;
+use crate::Transformer;
 
 /// A token that may come next.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Guess {
+    /// The token.
     #[serde(flatten)]
     pub token: Token,
     /// From 0 to 1.
@@ -19,6 +20,7 @@ pub struct Guess {
 
 /// The logit lens.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lens {
     /// `0_pre` is the residual stream before the first layer, `final_post` that behind the last.
     pub stages: Vec<String>,
@@ -29,28 +31,31 @@ pub struct Lens {
 }
 
 impl Lens {
-    pub fn of<M>(subject: &Subject<M>, lens: &LogitLens, question: &Question, top: usize) -> Result<Self> {
+    pub(super) fn of<M: Transformer>(
+        look: &Look<'_, M>,
+        lens: &LogitLens,
+        question: &Question,
+    ) -> Result<Self> {
         let stages: Vec<String> = lens.labels().into_iter().map(String::from).collect();
         let at_stage = |stage: &String| -> Result<Vec<Vec<Guess>>> {
-            (0..question.prompt.len()).map(|pos| guesses(subject, lens, stage, pos as isize, top)).collect()
+            (0..question.prompt().len()).map(|pos| guesses(look, lens, stage, pos as isize)).collect()
         };
         let top = stages.iter().map(at_stage).collect::<Result<_>>()?;
-        Ok(Self { stages, top, answer_ranks: lens.ranks(question.answer, 0, -1)? })
+        Ok(Self { stages, top, answer_ranks: lens.ranks(question.answer(), 0, -1)? })
     }
 }
 
 /// What the model itself says after the prompt.
-pub fn next<M>(subject: &Subject<M>, lens: &LogitLens, top: usize) -> Result<Vec<Guess>> {
-    guesses(subject, lens, "final_post", -1, top)
+pub(super) fn next<M: Transformer>(look: &Look<'_, M>, lens: &LogitLens) -> Result<Vec<Guess>> {
+    guesses(look, lens, "final_post", -1)
 }
 
-fn guesses<M>(
-    subject: &Subject<M>,
+fn guesses<M: Transformer>(
+    look: &Look<'_, M>,
     lens: &LogitLens,
     stage: &str,
     pos: isize,
-    top: usize,
 ) -> Result<Vec<Guess>> {
-    let best = lens.top(stage, 0, pos, top)?.into_iter();
-    Ok(best.map(|(id, probability)| Guess { token: token(subject, id), probability }).collect())
+    let best = lens.top(stage, 0, pos, look.top)?.into_iter();
+    Ok(best.map(|(id, probability)| Guess { token: look.token(id), probability }).collect())
 }

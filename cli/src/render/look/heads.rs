@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use hookpoint_examples::{grid, words, Colours, Screen};
+use crate::render::screen::{Colours, Screen};
+use crate::render::{grid, words};
 
-use crate::findings::{Findings, HeadFindings};
+use hookpoint_interp::look::{Findings, HeadFindings};
 
 /// How wide a number is.
 const CELL: usize = 7;

@@ -1,13 +1,14 @@
-//! The points of the model.
+//! The points of a model.
 
-use anyhow::Result;
 use candle_core::Tensor;
-use hookpoint::{HookEntry, Hooked};
-use hookpoint_interp::Transformer;
+use hookpoint::{HookEntry, Hooked, Result};
 use serde::Serialize;
+
+use crate::Transformer;
 
 /// Something that can be hooked.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Point {
     /// As a pattern that selects it.
     pub name: String,
@@ -22,13 +23,14 @@ pub struct Point {
     pub type_name: String,
     /// As the run saw it.
     pub shape: Option<Vec<usize>>,
-    pub dtype: Option<&'static str>,
+    /// As the run saw it.
+    pub dtype: Option<String>,
     /// How often the run came by.
     pub calls: usize,
 }
 
-impl Point {
-    fn of(entry: &HookEntry) -> Self {
+impl From<&HookEntry> for Point {
+    fn from(entry: &HookEntry) -> Self {
         Self {
             name: entry.name().to_string(),
             path: entry.segments().to_vec(),
@@ -36,12 +38,13 @@ impl Point {
             kind: entry.kind().to_string(),
             type_name: entry.short_type_name(),
             shape: entry.shape().map(<[usize]>::to_vec),
-            dtype: entry.dtype().map(|dtype| dtype.as_str()),
+            dtype: entry.dtype().map(|dtype| dtype.as_str().to_string()),
             calls: entry.calls(),
         }
     }
 }
 
-pub fn all<M: Transformer>(model: &Hooked<M>, ids: &Tensor) -> Result<Vec<Point>> {
-    Ok(model.scan(|m| m.logits(ids))?.dict.iter().map(Point::of).collect())
+/// All points of a model, as a run with these ids, `[batch, pos]`, sees them.
+pub fn points<M: Transformer>(model: &Hooked<M>, ids: &Tensor) -> Result<Vec<Point>> {
+    Ok(model.scan(|m| m.logits(ids))?.dict.iter().map(Point::from).collect())
 }

@@ -1,18 +1,16 @@
 //! What heads add to the answer, where they look, and of what kind they are.
 
-use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
-use hookpoint::Hooked;
-use hookpoint_examples::Subject;
-use hookpoint_interp::lens::{Attribution as DirectAttribution, By, Detection, Detector, HeadScores, Target};
-use hookpoint_interp::{Head, Site, Transformer};
-use hookpoint_models::language::LanguageModel;
+use hookpoint::{Hooked, Result};
 use serde::Serialize;
 
-use crate::question::Question;
+use super::Question;
+use crate::lens::{Attribution as DirectAttribution, By, Detection, Detector, HeadScores, Target};
+use crate::{Head, Site, Transformer};
 
 /// Direct logit attribution at the last position.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attribution {
     /// The logit of the answer less that of the wrong token.
     pub difference: f32,
@@ -20,15 +18,23 @@ pub struct Attribution {
     pub parts: Vec<Part>,
 }
 
+/// One part of a model, and what it adds.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
+    /// What it is called.
     pub label: String,
+    /// To the difference of logits.
     pub adds: f32,
 }
 
+/// What was found out about one head.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeadFindings {
+    /// Its layer, from 0.
     pub layer: usize,
+    /// Its number in that layer, from 0.
     pub head: usize,
     /// `L0H0`.
     pub label: String,
@@ -43,6 +49,7 @@ pub struct HeadFindings {
 /// The share of a head's attention, from 0 to 1, that goes where a head of each kind would look, where there is
 /// such a place. Measured on random tokens that repeat, so it does not depend on the prompt.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Scores {
     /// At the token before.
     pub previous: f32,
@@ -65,8 +72,8 @@ impl Scores {
 }
 
 impl Attribution {
-    pub fn of<M: Transformer>(model: &Hooked<M>, ids: &Tensor, question: &Question) -> Result<Self> {
-        let target = Target::token(question.answer).against(question.wrong);
+    pub(super) fn of<M: Transformer>(model: &Hooked<M>, ids: &Tensor, question: &Question) -> Result<Self> {
+        let target = Target::token(question.answer()).against(question.wrong());
         let at_last = DirectAttribution::of(model, ids, &target, By::Head)?.at(0, -1)?;
         let parts = at_last.parts().map(|(label, adds)| Part { label: label.to_string(), adds });
         Ok(Self { difference: at_last.logit(), parts: parts.collect() })
@@ -78,15 +85,16 @@ impl Attribution {
     }
 }
 
-pub fn all<M: LanguageModel + Transformer>(
-    subject: &Subject<M>,
+/// All heads; `context` is how many positions the model has.
+pub(super) fn all<M: Transformer>(
+    model: &Hooked<M>,
     ids: &Tensor,
     attribution: &Attribution,
+    context: usize,
 ) -> Result<Vec<HeadFindings>> {
-    let model = &subject.model;
     let points: Vec<String> = (0..model.n_layers()).map(|layer| model.point(Site::Pattern, layer)).collect();
     let cache = model.plan().cache(points.as_slice())?.collect(|m| m.logits(ids))?;
-    let kinds = Kinds::of(subject)?;
+    let kinds = Kinds::of(model, context)?;
     let mut found = Vec::new();
     for (layer, point) in points.iter().enumerate() {
         // [batch, head, query, key]
@@ -114,10 +122,9 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn of<M: LanguageModel + Transformer>(subject: &Subject<M>) -> Result<Option<Self>> {
-        let model = &subject.model;
+    fn of<M: Transformer>(model: &Hooked<M>, context: usize) -> Result<Option<Self>> {
         let unembedding = model.unembedding()?.weight;
-        let half = (model.n_positions() / 2).min(HALF);
+        let half = (context / 2).min(HALF);
         let tokens = repeated(half, unembedding.dim(1)?);
         if half < 2 {
             return Ok(None);

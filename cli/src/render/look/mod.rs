@@ -1,4 +1,4 @@
-//! The findings as tables, with colours where they can be seen.
+//! What was found out about a prompt as tables, with colours where they can be seen.
 
 mod heads;
 mod lens;
@@ -6,29 +6,28 @@ mod patching;
 
 use std::fmt::Write;
 
-use hookpoint_examples::{words, Screen};
+use crate::render::screen::Screen;
+use crate::render::words;
 
-use crate::args::Args;
-use crate::findings::Findings;
+use hookpoint_interp::look::Findings;
 
 /// How wide a bar is for a share of 1.
 const BAR: usize = 30;
 
-pub fn text(findings: &Findings, args: &Args, screen: &Screen) -> String {
+/// All tables; lists have `top` entries.
+pub fn text(findings: &Findings, top: usize, screen: &Screen) -> String {
     let mut text = String::new();
     let sections = [
         opening(findings, screen),
         next(findings, screen),
         lens::text(findings, screen),
-        heads::text(findings, args.top, screen),
+        heads::text(findings, top, screen),
     ];
     for section in sections {
         text += &section;
         text.push('\n');
     }
     text += &patching::text(findings, screen);
-    text.push('\n');
-    text += &closing(findings, args, screen);
     text
 }
 
@@ -60,19 +59,4 @@ fn next(findings: &Findings, screen: &Screen) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text
-}
-
-fn closing(findings: &Findings, args: &Args, screen: &Screen) -> String {
-    let points = findings.points.len();
-    let mut lines = vec![format!(
-        "All of this was read and changed through {points} hook points, such as `blocks.0.attn.hook_pattern`."
-    )];
-    match &args.out {
-        Some(path) => lines.push(format!("The page is in {}.", path.display())),
-        None => {
-            lines.push("`--out gpt2.html` makes a page to browse, `--json` gives the numbers.".to_string())
-        }
-    }
-    let lines = lines.iter().flat_map(|line| words::wrapped(line, screen.width));
-    lines.map(|line| screen.dim(&line) + "\n").collect()
 }

@@ -1,0 +1,19 @@
+//! What `--json` prints, as JSON schemas. `cli/schemas` has them as files.
+
+use schemars::{schema_for, Schema};
+
+use crate::commands;
+
+/// The commands that have `--json`, each with the schema of the document.
+///
+/// ```
+/// let names: Vec<&str> = hookpoint_cli::schema::all().into_iter().map(|(name, _)| name).collect();
+/// assert!(names.contains(&"look"));
+/// ```
+pub fn all() -> Vec<(&'static str, Schema)> {
+    vec![
+        ("look", schema_for!(hookpoint_interp::look::Findings)),
+        ("points", schema_for!(commands::points::Points)),
+        ("cache", schema_for!(commands::cache::Saved)),
+    ]
+}
