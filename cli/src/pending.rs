@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{bail, Context, Result};
 
-/// What is unfinished now.
+/// The folders of what is unfinished now.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A file or folder that is being written.
@@ -32,9 +32,12 @@ static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 pub struct Pending {
     /// Where it is to be.
     place: PathBuf,
-    /// Where it is written; the place itself, where that is a device or a pipe.
-    beside: PathBuf,
-    is_finished: bool,
+    /// A folder beside it, in which it is written: whatever a library writes there on its way is removed, too.
+    folder: PathBuf,
+    /// Where it is written.
+    path: PathBuf,
+    /// Of a file.
+    permissions: Option<fs::Permissions>,
 }
 
 impl Pending {
@@ -42,19 +45,26 @@ impl Pending {
     ///
     /// # Errors
     ///
-    /// If there is a folder of this name, or nothing can be written there.
+    /// If there is a folder or a device of this name, or nothing can be written there.
     pub fn file(path: &Path) -> Result<Self> {
         if path.is_dir() {
             bail!("{} is a folder\n  name a file", path.display());
         }
         // What a link leads to is replaced, and the link stays.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        if place.exists() && !place.is_file() {
-            return Ok(Self { beside: place.clone(), place, is_finished: true });
+        let there = fs::metadata(&place).ok();
+        // A device would be replaced by a file.
+        if there.as_ref().is_some_and(|there| !there.is_file()) {
+            bail!("{} is no file\n  name one that can be replaced", path.display());
         }
-        let pending = Self::beside(place)?;
-        let opened = File::create(&pending.beside);
-        opened.with_context(|| format!("cannot write {}", path.display()))?;
+        if there.as_ref().is_some_and(|there| there.permissions().readonly()) {
+            bail!("{} is read-only\n  name another file", path.display());
+        }
+        let mut pending = Self::beside(place)?;
+        let created = File::create(&pending.path).and_then(|file| file.metadata());
+        let created = created.with_context(|| format!("cannot write {}", path.display()))?;
+        // Libraries that write beside and rename leave a file that nobody else may read.
+        pending.permissions = Some(there.unwrap_or(created).permissions());
         Ok(pending)
     }
 
@@ -69,7 +79,7 @@ impl Pending {
             bail!("{} is there already\n  name a new folder", path.display());
         }
         let pending = Self::beside(path.to_path_buf())?;
-        fs::create_dir(&pending.beside).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::create_dir(&pending.path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(pending)
     }
 
@@ -78,19 +88,22 @@ impl Pending {
         let mut hidden = OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}.unfinished", std::process::id()));
-        let folder = match place.parent() {
+        let parent = match place.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let beside = folder.join(hidden);
-        unfinished().push(beside.clone());
-        Ok(Self { place, beside, is_finished: false })
+        fs::create_dir_all(parent).with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        let folder = parent.join(hidden);
+        let path = folder.join(name);
+        unfinished().push(folder.clone());
+        let pending = Self { place, folder, path, permissions: None };
+        fs::create_dir(&pending.folder).with_context(|| format!("cannot write into {}", parent.display()))?;
+        Ok(pending)
     }
 
     /// Where it is to be written.
     pub fn path(&self) -> &Path {
-        &self.beside
+        &self.path
     }
 
     /// Puts it in its place.
@@ -98,29 +111,22 @@ impl Pending {
     /// # Errors
     ///
     /// If that cannot be done; then it is removed.
-    pub fn finish(mut self) -> Result<()> {
-        if self.is_finished {
-            return Ok(());
-        }
+    pub fn finish(self) -> Result<()> {
         let finish = || -> io::Result<()> {
-            if self.beside.is_file() {
-                File::open(&self.beside)?.sync_all()?;
+            if let Some(permissions) = &self.permissions {
+                fs::set_permissions(&self.path, permissions.clone())?;
+                File::open(&self.path)?.sync_all()?;
             }
-            fs::rename(&self.beside, &self.place)
+            fs::rename(&self.path, &self.place)
         };
-        finish().with_context(|| format!("cannot write {}", self.place.display()))?;
-        self.is_finished = true;
-        unfinished().retain(|path| *path != self.beside);
-        Ok(())
+        finish().with_context(|| format!("cannot write {}", self.place.display()))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.is_finished {
-            remove(&self.beside);
-            unfinished().retain(|path| *path != self.beside);
-        }
+        remove(&self.folder);
+        unfinished().retain(|path| *path != self.folder);
     }
 }
 
@@ -156,5 +162,5 @@ fn unfinished() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
 
 /// What cannot be removed cannot be helped, either.
 fn remove(path: &Path) {
-    let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let _ = fs::remove_dir_all(path);
 }
