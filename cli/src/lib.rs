@@ -21,8 +21,10 @@
 
 pub mod args;
 pub mod commands;
+pub mod map;
 pub mod pending;
 pub mod registry;
 pub mod render;
 pub mod schema;
+pub mod steering;
 pub mod target;

@@ -3,6 +3,7 @@
 use schemars::{schema_for, Schema};
 
 use crate::commands;
+use crate::map::Maps;
 
 /// The commands that have `--json`, each with the schema of the document.
 ///
@@ -15,5 +16,11 @@ pub fn all() -> Vec<(&'static str, Schema)> {
         ("look", schema_for!(hookpoint_interp::look::Findings)),
         ("points", schema_for!(commands::points::Points)),
         ("cache", schema_for!(commands::cache::Saved)),
+        ("patch", schema_for!(Maps)),
+        ("ablate", schema_for!(Maps)),
+        ("attribute", schema_for!(Maps)),
+        ("steer", schema_for!(commands::steer::Steered)),
+        ("generate", schema_for!(commands::generate::Generated)),
+        ("profile", schema_for!(commands::profile::Profiled)),
     ]
 }

@@ -185,7 +185,6 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-pub mod ablate;
 pub mod check;
 pub mod error;
 pub mod listen;
@@ -193,7 +192,6 @@ pub mod manage;
 pub mod memory;
 pub mod pattern;
 pub mod registry;
-pub mod sweep;
 pub mod track;
 
 mod access;
@@ -202,10 +200,12 @@ mod capture;
 mod device;
 mod fingerprint;
 mod hooked;
+mod lookup;
 mod nearest;
 mod plan;
 mod raw;
 mod recording;
+mod report;
 mod run;
 mod select;
 mod tree;
@@ -215,17 +215,17 @@ mod value;
 #[path = "private.rs"]
 pub mod __private;
 
-pub use access::{Access, Lends, Lent};
+pub use access::{Access, Again, Lends, Lent, Restored};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{BoxedError, Error, ErrorKind, Result};
 pub use hooked::Hooked;
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use listen::Listener;
 pub use pattern::{Index, Pattern};
-pub use plan::{BoxedError, GradRun, Plan, Run, Scan};
-pub use recording::Recording;
+pub use plan::{GradRun, Plan, Run, Scan};
+pub use recording::{Reached, Recording, Replayable, Rows, Visit};
 pub use run::{
     side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Step,
     Steps,

@@ -11,7 +11,9 @@
 //! | [`SteeringVector`] | in which direction is a model to be pushed? |
 //! | [`lens`] | what does a transformer think at each layer, and which of its parts make it think so? |
 //! | [`look`] | what does all of this say about one prompt? |
-//! | [`sweeps`] | which layer, position or head of a transformer matters? what do they tell each other? |
+//! | [`Sweep`] | what changes when one part is changed, for one part after the other? |
+//! | [`sweep::transformer`] | which layer, position or head of a transformer matters? what do they tell each other? |
+//! | [`ablate`] | what does a model do without a part of itself? |
 //!
 //! ```
 #![doc = include_str!("two_layers.txt")]
@@ -32,17 +34,17 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod ablate;
 pub mod attribution;
 pub mod lens;
 pub mod look;
 pub mod patching;
 pub mod steer;
-pub mod sweeps;
+pub mod sweep;
 
 mod transformer;
 
-pub use hookpoint::ablate;
-pub use hookpoint::sweep::{self, Sweep};
 pub use patching::{Effect, Patching};
 pub use steer::SteeringVector;
+pub use sweep::Sweep;
 pub use transformer::{Head, Norm, Output, Site, Transformer};

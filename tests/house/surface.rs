@@ -5,10 +5,10 @@ use syn::{Item, UseTree, Visibility};
 
 /// What everybody types. All else lives in a module of the crate.
 const ROOT: &str = "\
-__private Access ActivationCache Activations AutoHook BackwardCall BoxedError CacheAt CacheOptions CallView \
+__private Access ActivationCache Activations Again AutoHook BackwardCall BoxedError CacheAt CacheOptions CallView \
 DEVICE_VARIABLE Error ErrorKind GradRun HookCtx HookDict HookEntry HookValue Hooked Index IntoCaches IntoPatterns Kind \
-Lends Lent Listener Pattern Plan Recording Result Run Scan Step Steps Visitor ablate auto_hook check check_auto_hook \
-check_gradients device device_from_env error listen manage memory pattern prelude registry side_effect sweep track wanted \
+Lends Lent Listener Pattern Plan Reached Recording Replayable Restored Result Rows Run Scan Step Steps Visit Visitor auto_hook check check_auto_hook \
+check_gradients device device_from_env error listen manage memory pattern prelude registry side_effect track wanted \
 with_step";
 
 fn names_of(tree: &UseTree, found: &mut Vec<String>) {

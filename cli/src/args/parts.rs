@@ -1,7 +1,7 @@
 //! Which parts of a transformer, and how finely they are divided.
 
 use clap::ValueEnum;
-use hookpoint_interp::sweeps::{Cells, Part};
+use hookpoint_interp::sweep::transformer::{Cells, Part};
 
 /// A part of a transformer, by its name on the command line.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use anyhow::{bail, Context, Result};
 use candle_core::Tensor;
 use clap::ValueEnum;
 use hookpoint::track::{Over, Tracker};
-use hookpoint::{HookCtx, Pattern};
+use hookpoint::HookCtx;
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::look::Question;
 use hookpoint_interp::sweep::SweepResult;
-use hookpoint_interp::sweeps::{self, LogitMetric};
+use hookpoint_interp::sweep::transformer::{self as sweeps, LogitMetric};
 use hookpoint_interp::{ablate, Sweep, Transformer};
 use hookpoint_models::language::LanguageModel;
 use hookpoint_models::open::{Subject, Task};
@@ -144,8 +144,7 @@ impl<M: LanguageModel + Transformer> Ablation<'_, M> {
             How::Zero => self.metric.edit(sweep, ablate::zero(), &self.ids)?,
             How::Mean => {
                 let means = self.means(patterns)?;
-                let mean = ablate::mean(&means);
-                self.metric.edit(sweep, move |ctx, value| at_all_positions(ctx, value, &means, &mean), &self.ids)?
+                self.metric.edit(sweep, |ctx, value| at_all_positions(ctx, value, &means), &self.ids)?
             }
             How::Resample => {
                 let other = self.subject.ids(self.question.corrupted().unwrap_or_default())?;
@@ -173,5 +172,60 @@ impl<M: LanguageModel + Transformer> Ablation<'_, M> {
             bail!("there are no prompts in {}\n  write one in every line", path.display());
         }
         Ok(means)
+    }
+}
+
+/// The pattern of the means for cells of another one: those of a position are over all of them, `a[:, *, *]` is given
+/// `a[:, :, *]`.
+fn with_all_positions(pattern: &str) -> String {
+    let Some((point, index)) = pattern.strip_suffix(']').and_then(|rest| rest.rsplit_once('[')) else {
+        return pattern.to_string();
+    };
+    let mut parts: Vec<&str> = index.split(',').map(str::trim).collect();
+    if let Some(position) = parts.get_mut(1) {
+        *position = ":";
+    }
+    while parts.last() == Some(&":") {
+        parts.pop();
+    }
+    match parts.is_empty() {
+        true => point.to_string(),
+        false => format!("{point}[{}]", parts.join(", ")),
+    }
+}
+
+/// The mean in the place of a value, which may be that of one position.
+fn at_all_positions(ctx: &HookCtx<'_>, value: &Tensor, means: &Tracker) -> hookpoint::Result<Option<Tensor>> {
+    let path = with_all_positions(ctx.path());
+    let mean = means.stats(&path)?.mean().to_dtype(value.dtype())?.to_device(value.device())?;
+    if !value.dims().ends_with(mean.dims()) {
+        return Err(hookpoint::ErrorKind::Shape {
+            point: path,
+            what: "the mean".to_string(),
+            expected: value.dims().to_vec(),
+            found: mean.dims().to_vec(),
+            remedy: "take means of values that have the same features at every position".to_string(),
+        }
+        .into());
+    }
+    Ok(Some(mean.broadcast_as(value.shape())?.contiguous()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_all_positions;
+
+    #[test]
+    fn means_are_over_all_positions() {
+        for (pattern, means) in [
+            ("a", "a"),
+            ("a[:, *]", "a"),
+            ("a[:, 3]", "a"),
+            ("a[:, :, *]", "a[:, :, *]"),
+            ("a[:, *, *]", "a[:, :, *]"),
+            ("a[:, 3, 1]", "a[:, :, 1]"),
+        ] {
+            assert_eq!(with_all_positions(pattern), means);
+        }
     }
 }

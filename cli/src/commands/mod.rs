@@ -3,11 +3,18 @@
 //! Such a file has the arguments as a struct, with the texts of `--help`, and `run`, which does it. It is listed here
 //! three times: as a module, as a [`Command`], and in [`Command::run`].
 
+pub mod ablate;
 pub mod annotate;
+pub mod attribute;
 pub mod cache;
+pub mod completions;
+pub mod generate;
 pub mod look;
+pub mod patch;
 pub mod points;
+pub mod profile;
 pub mod schema;
+pub mod steer;
 
 use std::process::ExitCode;
 
@@ -54,8 +61,32 @@ pub enum Command {
     /// Keep activations of one or many prompts in safetensors files
     Cache(cache::Args),
 
+    /// Put activations of one prompt into a run of another, cell by cell: what brings the answer back?
+    Patch(patch::Args),
+
+    /// Take parts away, cell by cell: what is missed?
+    Ablate(ablate::Args),
+
+    /// Estimate with gradients what patching or ablating would show
+    Attribute(attribute::Args),
+
+    /// Make a direction of two sets of prompts, keep it, and add it while the model writes
+    Steer(steer::Args),
+
+    /// Continue texts, as they are or steered
+    Generate(generate::Args),
+
+    /// Measure where the time goes, module by module
+    Profile(profile::Args),
+
     /// Print the JSON schema of what a command prints with --json
     Schema(schema::Args),
+
+    /// Print what a shell needs to complete this command
+    Completions(completions::Args),
+
+    /// Print the man page
+    Man(completions::ManArgs),
 
     /// Add hookpoint's annotations to Rust source that somebody else wrote
     ///
@@ -77,6 +108,14 @@ impl Command {
             Self::Look(args) => look::run(args),
             Self::Points(args) => points::run(args),
             Self::Cache(args) => cache::run(args),
+            Self::Patch(args) => patch::run(args),
+            Self::Ablate(args) => ablate::run(args),
+            Self::Attribute(args) => attribute::run(args),
+            Self::Steer(args) => steer::run(args),
+            Self::Generate(args) => generate::run(args),
+            Self::Profile(args) => profile::run(args),
+            Self::Completions(args) => completions::run(args),
+            Self::Man(args) => completions::man(args),
             Self::Schema(args) => schema::run(args),
             Self::Annotate(args) => annotate::run(args),
         }

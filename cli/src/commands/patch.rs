@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{bail, Context, Result};
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{self, LogitMetric};
+use hookpoint_interp::sweep::transformer::{self as sweeps, LogitMetric};
 use hookpoint_interp::{Sweep, Transformer};
 use hookpoint_models::language::LanguageModel;
 use hookpoint_models::open::{Subject, Task};

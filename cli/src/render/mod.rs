@@ -10,8 +10,10 @@ pub mod diff;
 pub mod error;
 pub mod grid;
 pub mod look;
+pub mod map;
 pub mod points;
 pub mod screen;
+pub mod steer;
 pub mod words;
 
 use std::io::{self, Write};

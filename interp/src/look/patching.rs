@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{ids, Look, Question, QuestionError, Token};
 use crate::lens::Target;
-use crate::sweeps::LogitMetric;
+use crate::sweep::transformer::LogitMetric;
 use crate::{Site, Sweep, Transformer};
 
 /// What patching found.
