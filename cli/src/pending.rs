@@ -89,10 +89,11 @@ impl Pending {
         hidden.push(name);
         hidden.push(format!(".{}.unfinished", std::process::id()));
         let parent = match place.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
+            Some(folder) if !folder.as_os_str().is_empty() => folder.to_path_buf(),
+            _ => PathBuf::from("."),
         };
-        fs::create_dir_all(parent).with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        fs::create_dir_all(&parent)
+            .with_context(|| format!("cannot make the folder {}", parent.display()))?;
         let folder = parent.join(hidden);
         let path = folder.join(name);
         unfinished().push(folder.clone());

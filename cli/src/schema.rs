@@ -22,5 +22,8 @@ pub fn all() -> Vec<(&'static str, Schema)> {
         ("steer", schema_for!(commands::steer::Steered)),
         ("generate", schema_for!(commands::generate::Generated)),
         ("profile", schema_for!(commands::profile::Profiled)),
+        ("sae-train", schema_for!(commands::sae::train::Trained)),
+        ("sae-eval", schema_for!(commands::sae::eval::Judged)),
+        ("sae-features", schema_for!(commands::sae::features::Features)),
     ]
 }

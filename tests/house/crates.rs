@@ -25,7 +25,14 @@ const TABLE: &[(&str, &[&str])] = &[
     ),
     (
         "hookpoint-cli",
-        &["hookpoint", "hookpoint-annotate", "hookpoint-interp", "hookpoint-models", "hookpoint-sae"],
+        &[
+            "hookpoint",
+            "hookpoint-annotate",
+            "hookpoint-harvest",
+            "hookpoint-interp",
+            "hookpoint-models",
+            "hookpoint-sae",
+        ],
     ),
 ];
 

@@ -11,8 +11,8 @@ use hookpoint::track::{Over, Tracker};
 use hookpoint::HookCtx;
 use hookpoint_interp::lens::Target;
 use hookpoint_interp::look::Question;
-use hookpoint_interp::sweep::SweepResult;
 use hookpoint_interp::sweep::transformer::{self as sweeps, LogitMetric};
+use hookpoint_interp::sweep::SweepResult;
 use hookpoint_interp::{ablate, Sweep, Transformer};
 use hookpoint_models::language::LanguageModel;
 use hookpoint_models::open::{Subject, Task};
@@ -94,7 +94,7 @@ impl Task for &Args {
         let (mut maps, bar) = (Maps::new(&subject, method, &question), Bar::new());
         let mut add = |name: &str, patterns: Vec<String>, sweep: Sweep<'_, M>| -> Result<()> {
             let sweep = sweep.progress(|progress| {
-                bar.show("ablating", name, progress.done, progress.all);
+                bar.show("ablating", name, progress.done, progress.total);
                 ControlFlow::Continue(())
             });
             let found = ablation.of(sweep, &patterns)?;
@@ -121,8 +121,12 @@ impl Args {
     /// What goes with which way of ablation.
     fn check(&self) -> Result<()> {
         match (self.how, self.question.prompts().1, &self.means) {
-            (How::Resample, None, _) => bail!("--how resample needs a second prompt\n  give one with --corrupt"),
-            (How::Mean, _, None) => bail!("--how mean needs prompts to take means over\n  give a file with --means"),
+            (How::Resample, None, _) => {
+                bail!("--how resample needs a second prompt\n  give one with --corrupt")
+            }
+            (How::Mean, _, None) => {
+                bail!("--how mean needs prompts to take means over\n  give a file with --means")
+            }
             (How::Zero | How::Resample, _, Some(_)) => bail!("--means goes with --how mean only"),
             _ => Ok(()),
         }

@@ -82,7 +82,8 @@ impl Task for &Args {
     fn with<M: LanguageModel + Transformer>(self, subject: Subject<M>) -> Result<Maps> {
         let question = self.question.ask(&subject)?;
         let model = &subject.model;
-        let points = |site: Site| (0..model.n_layers()).map(|layer| model.point(site, layer)).collect::<Vec<_>>();
+        let points =
+            |site: Site| (0..model.n_layers()).map(|layer| model.point(site, layer)).collect::<Vec<_>>();
         let asked: Vec<String> = match self.points.is_empty() {
             true => USUAL.iter().flat_map(|(_, site, _)| points(*site)).collect(),
             false => self.points.clone(),
@@ -152,7 +153,12 @@ impl Args {
 fn cell_of(name: String, sum: f64, found: &Attribution) -> Cell {
     let finite = |number: f64| number.is_finite().then_some(number);
     let between = found.clean_metric.map(|clean| clean - found.metric).filter(|between| *between != 0.);
-    Cell { name, value: None, effect: finite(sum), recovered: between.and_then(|between| finite(sum / between)) }
+    Cell {
+        name,
+        value: None,
+        effect: finite(sum),
+        recovered: between.and_then(|between| finite(sum / between)),
+    }
 }
 
 /// One row for each point, and one column for each position of `[1, pos, ..]` or head of `[1, pos, head, ..]`.

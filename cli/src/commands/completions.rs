@@ -61,14 +61,16 @@ pub fn man(args: &ManArgs) -> Result<ExitCode> {
         render::print(&page(command)?)?;
         return Ok(ExitCode::SUCCESS);
     };
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
     let mut all = vec![command];
     while let Some(command) = all.pop() {
         all.extend(command.get_subcommands().filter(|one| one.get_name() != "help").cloned());
         let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
         let path = folder.join(format!("{name}.1"));
         let pending = Pending::file(&path)?;
-        std::fs::write(pending.path(), page(command)?).with_context(|| format!("cannot write {}", path.display()))?;
+        std::fs::write(pending.path(), page(command)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
         pending.finish()?;
     }
     Ok(ExitCode::SUCCESS)

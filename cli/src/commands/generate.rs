@@ -42,7 +42,13 @@ pub struct Args {
     steer: Option<PathBuf>,
 
     /// How many times the direction is added
-    #[arg(long, value_name = "NUMBER", default_value_t = 1., allow_negative_numbers = true, requires = "steer")]
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1.,
+        allow_negative_numbers = true,
+        requires = "steer"
+    )]
     strength: f64,
 
     /// At which tokens it is added: every, prompt, new, or steps such as 1..4
@@ -91,7 +97,8 @@ impl Task for &Args {
     type Output = Result<()>;
 
     fn with<M: LanguageModel + Transformer>(self, subject: Subject<M>) -> Result<()> {
-        let vector = self.steer.as_deref().map(|path| steering::load(path, subject.model.device())).transpose()?;
+        let vector =
+            self.steer.as_deref().map(|path| steering::load(path, subject.model.device())).transpose()?;
         let Some(mut prompts) = self.prompts.open()? else {
             let prompt = self.prompt.as_deref().unwrap_or(PROMPT);
             return self.print(&self.write(&subject, vector.as_ref(), prompt, None)?);

@@ -13,6 +13,7 @@ pub mod look;
 pub mod patch;
 pub mod points;
 pub mod profile;
+pub mod sae;
 pub mod schema;
 pub mod steer;
 
@@ -79,6 +80,10 @@ pub enum Command {
     /// Measure where the time goes, module by module
     Profile(profile::Args),
 
+    /// Train, judge and look into sparse autoencoders
+    #[command(subcommand)]
+    Sae(sae::Command),
+
     /// Print the JSON schema of what a command prints with --json
     Schema(schema::Args),
 
@@ -114,6 +119,7 @@ impl Command {
             Self::Steer(args) => steer::run(args),
             Self::Generate(args) => generate::run(args),
             Self::Profile(args) => profile::run(args),
+            Self::Sae(command) => sae::run(command),
             Self::Completions(args) => completions::run(args),
             Self::Man(args) => completions::man(args),
             Self::Schema(args) => schema::run(args),

@@ -63,7 +63,7 @@ impl Task for &Args {
         let (mut maps, bar) = (Maps::new(&subject, "patch", &question), Bar::new());
         let mut add = |name: &str, sweep: Sweep<'_, M>| -> Result<()> {
             let sweep = sweep.progress(|progress| {
-                bar.show("patching", name, progress.done, progress.all);
+                bar.show("patching", name, progress.done, progress.total);
                 ControlFlow::Continue(())
             });
             let found = metric.patch(sweep, &clean, &corrupted)?;

@@ -11,8 +11,8 @@ use hookpoint_models::open::{Subject, Task};
 use serde::Serialize;
 
 use crate::args::{ModelArgs, PROMPT};
-use crate::render::{self, bar::Bar, screen::Screen};
 use crate::pending;
+use crate::render::{self, bar::Bar, screen::Screen};
 
 /// The arguments of `hookpoint profile`.
 #[derive(clap::Args, Clone, Debug)]
@@ -108,7 +108,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let screen = Screen::of_stdout();
-    let what = format!("{} runs of {:?}. Own time first: without what is inside.", profiled.runs, profiled.prompt);
+    let what =
+        format!("{} runs of {:?}. Own time first: without what is inside.", profiled.runs, profiled.prompt);
     let mut text = screen.opening(&profiled.model) + "\n" + &screen.heading("Time", &what);
     text += &profile.to_string();
     text.push('\n');

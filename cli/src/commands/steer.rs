@@ -186,10 +186,8 @@ impl Args {
             let tokens = subject.encode(text, 0).with_context(|| format!("in the prompt `{text}`"))?;
             Ok(subject.ids(&tokens)?)
         };
-        let (towards, away): (Vec<Tensor>, Vec<Tensor>) = (
-            towards.iter().map(ids).collect::<Result<_>>()?,
-            away.iter().map(ids).collect::<Result<_>>()?,
-        );
+        let (towards, away): (Vec<Tensor>, Vec<Tensor>) =
+            (towards.iter().map(ids).collect::<Result<_>>()?, away.iter().map(ids).collect::<Result<_>>()?);
         Ok(SteeringVector::between(model, at_last, towards, away, |m, ids| m.logits(&ids))?)
     }
 
@@ -205,7 +203,9 @@ impl Args {
         let (towards, away) = (set(&self.towards, &self.towards_file)?, set(&self.away, &self.away_file)?);
         let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
         match (towards.is_empty(), away.is_empty()) {
-            (true, true) if self.towards_file.is_none() && self.away_file.is_none() => Ok((owned(MANY), owned(ONE))),
+            (true, true) if self.towards_file.is_none() && self.away_file.is_none() => {
+                Ok((owned(MANY), owned(ONE)))
+            }
             (false, false) => Ok((towards, away)),
             _ => bail!("a direction has two ends\n  give prompts to steer --towards and --away"),
         }

@@ -21,13 +21,15 @@ pub fn text(maps: &Maps, screen: &Screen) -> String {
         text += &prompt("corrupted", corrupted, screen);
     }
     let (answer, wrong) = (words::bare(&maps.answer.text), words::bare(&maps.wrong.text));
-    let corrupted = maps.corrupted.map_or(String::new(), |value| format!(", and {value:+.2} with the corrupted one"));
+    let corrupted =
+        maps.corrupted.map_or(String::new(), |value| format!(", and {value:+.2} with the corrupted one"));
     text.push('\n');
     text += &screen.note(&format!(
         "The metric is the logit of {answer} over {wrong}: {:+.2} with the prompt{corrupted}. {}",
         maps.clean,
         match is_share(maps) {
-            true => "Cells say how much of the way from the corrupted to the clean prompt they bring back, in %.",
+            true =>
+                "Cells say how much of the way from the corrupted to the clean prompt they bring back, in %.",
             false => "Cells say by how much they change it.",
         }
     ));

@@ -12,6 +12,7 @@ pub mod grid;
 pub mod look;
 pub mod map;
 pub mod points;
+pub mod sae;
 pub mod screen;
 pub mod steer;
 pub mod words;

@@ -27,7 +27,8 @@ pub fn text(steered: &Steered, screen: &Screen) -> String {
         // What the model wrote stands out, as far as it is shown.
         let (given, added) = shown.split_at_checked(prompt.len()).unwrap_or((&shown, ""));
         let strength = screen.heat(&words::right(&format!("{:+} ", line.strength), 7), line.strength / 2.);
-        let row = format!("  {strength} {given}{} {}", screen.bold(added), screen.dim(&words::padded(&next, 26)));
+        let row =
+            format!("  {strength} {given}{} {}", screen.bold(added), screen.dim(&words::padded(&next, 26)));
         let _ = writeln!(text, "{}", row.trim_end());
     }
     if let Some(file) = &steered.file {

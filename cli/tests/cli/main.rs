@@ -6,6 +6,8 @@
 //! - `folders`: what is read of a folder, and what is left alone
 //! - `streams`: standard input, standard output, and files of any size
 //! - `look`, `points`, `cache`: the subcommands of these names
+//! - `sweeps`: `patch`, `ablate`, `attribute`; `writing`: `steer`, `generate`; `shells`: completions, man pages, `profile`;
+//!   `sae`: its own subcommands
 //! - `output`: colours, pipes, full disks, Ctrl-C
 //! - `schemas`: what `--json` prints is what the schemas say
 //!
@@ -20,6 +22,10 @@ mod look;
 mod output;
 mod place;
 mod points;
+mod sae;
 mod safety;
 mod schemas;
+mod shells;
 mod streams;
+mod sweeps;
+mod writing;

@@ -125,6 +125,17 @@ const CALLS: &[(&str, &[&str])] = &[
     ("points", &["points"]),
     ("points", &["points", "--match", "blocks.*"]),
     ("cache", &["cache", "--points", "blocks.*", "--out", "a.safetensors"]),
+    ("cache", &["cache", "--points", "blocks.*", "--prompts", "lines.txt", "--out", "folder"]),
+    ("patch", &["patch", "--part", "mlp"]),
+    ("ablate", &["ablate", "--prompt", "The dogs"]),
+    ("attribute", &["attribute", "--method", "gradient"]),
+    ("attribute", &["attribute", "--points", "blocks.*"]),
+    ("steer", &["steer", "--strength", "1"]),
+    ("generate", &["generate", "--tokens", "2"]),
+    ("profile", &["profile", "--runs", "1"]),
+    ("sae-train", &["sae", "train", "--steps", "3", "--features", "32", "--out", "sae"]),
+    ("sae-eval", &["sae", "eval", "--sae", "sae", "--texts", "2"]),
+    ("sae-features", &["sae", "features", "--sae", "sae", "--texts", "2"]),
 ];
 
 #[test]
