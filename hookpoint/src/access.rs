@@ -152,7 +152,7 @@ impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
 /// ```
 #[doc = include_str!("two_layers.txt")]
 /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
-/// use hookpoint::{Access, Again, Lent};
+/// use hookpoint::access::{Access, Again, Lent};
 ///
 /// /// By how much each point moves the sum of the outputs when it is doubled.
 /// fn moves<M: AutoHook, H: Access<M>>(
@@ -220,7 +220,8 @@ impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
 ///
 /// ```
 /// use candle_core::{Device, Result, Tensor};
-/// use hookpoint::{prelude::*, Restored};
+/// use hookpoint::access::Restored;
+/// use hookpoint::prelude::*;
 ///
 /// #[derive(Clone, AutoHook)]
 /// struct Counter { sum: Tensor }

@@ -185,16 +185,17 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod access;
 pub mod check;
 pub mod error;
 pub mod listen;
 pub mod manage;
 pub mod memory;
 pub mod pattern;
+pub mod recording;
 pub mod registry;
 pub mod track;
 
-mod access;
 mod cache;
 mod capture;
 mod device;
@@ -204,7 +205,6 @@ mod lookup;
 mod nearest;
 mod plan;
 mod raw;
-mod recording;
 mod report;
 mod run;
 mod select;
@@ -215,7 +215,7 @@ mod value;
 #[path = "private.rs"]
 pub mod __private;
 
-pub use access::{Access, Again, Lends, Lent, Restored};
+pub use access::{Access, Lent};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
@@ -225,7 +225,7 @@ pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use listen::Listener;
 pub use pattern::{Index, Pattern};
 pub use plan::{GradRun, Plan, Run, Scan};
-pub use recording::{Reached, Recording, Replayable, Rows, Visit};
+pub use recording::Recording;
 pub use run::{
     side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Step,
     Steps,
@@ -233,6 +233,13 @@ pub use run::{
 pub use select::IntoPatterns;
 pub use tree::{AutoHook, HookDict, HookEntry, Kind, Visitor};
 pub use value::HookValue;
+
+/// What visits the parts of models and values: for an [`AutoHook`](trait@AutoHook) or a [`HookValue`](trait@HookValue) that
+/// is written by hand.
+pub mod visit {
+    pub use crate::tree::Visitor;
+    pub use crate::value::{EachTensor, Place};
+}
 
 /// Everything that most programs need: `use hookpoint::prelude::*;`
 pub mod prelude {

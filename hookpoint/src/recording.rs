@@ -319,10 +319,7 @@ impl Recording {
         let (mut wanted, mut change) = (Vec::new(), u32::MAX);
         for request in requests {
             if request.action.wants_gradient() {
-                return Err(Error::msg(
-                    "a run that is replayed has no gradients: what is not computed cannot be differentiated\n  \
-                     leave out `.replay(..)`",
-                ));
+                return Err(ErrorKind::ReplayedGradient { request: request.describe() }.into());
             }
             let looks = matches!(request.action, Action::Cache(_));
             let nodes: Vec<NodeId> =
@@ -388,10 +385,8 @@ impl Recording {
             return Ok((0..tree.nodes.len() as NodeId).map(Some).collect());
         }
         own.same_modules(tree).map_err(|change| {
-            Error::msg(format!(
-                "the recording is of another model, or of this one before it was changed: {change}\n  \
-                 record it again"
-            ))
+            let what = format!("it is of another model, or of this one before a change: {change}");
+            Error::from(ErrorKind::StaleRecording { what })
         })?;
         let mut by_name: HashMap<_, Vec<(Kind, NodeId)>> = HashMap::new();
         for (id, node) in own.nodes.iter().enumerate() {

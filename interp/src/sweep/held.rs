@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use candle_core::Tensor;
+use hookpoint::access::Again;
 use hookpoint::{
-    Access, ActivationCache, Again, AutoHook, BoxedError, Error, HookCtx, Lent, Pattern, Plan, Recording,
-    Result,
+    Access, ActivationCache, AutoHook, BoxedError, Error, HookCtx, Lent, Pattern, Plan, Recording, Result,
 };
 
 /// A hook of a sweep.

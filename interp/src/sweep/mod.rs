@@ -80,9 +80,8 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 use candle_core::Tensor;
-use hookpoint::{
-    Access, AutoHook, BoxedError, Error, HookCtx, Hooked, IntoPatterns, Lent, Pattern, Restored, Result,
-};
+use hookpoint::access::Restored;
+use hookpoint::{Access, AutoHook, BoxedError, Error, HookCtx, Hooked, IntoPatterns, Lent, Pattern, Result};
 
 pub use batch::Batch;
 pub use result::{Axis, Checks, SweepCell, SweepResult, Work};

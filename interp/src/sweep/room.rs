@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use hookpoint::memory::{self, bytes_of};
-use hookpoint::{Recording, Result, Rows};
+use hookpoint::recording::Rows;
+use hookpoint::{Recording, Result};
 
 pub(super) struct Room {
     budget: usize,
