@@ -66,8 +66,12 @@ fn problems(value: &Value, schema: &Value, root: &Value, at: &str, found: &mut V
             "enum" if !rule.as_array().unwrap().contains(value) => found.push(format!("{at} is {value}")),
             "const" if rule != value => found.push(format!("{at} is {value}")),
             "enum" | "const" => {}
-            "minimum" if value.as_f64() < rule.as_f64() => found.push(format!("{at} is {value}")),
-            "maximum" if value.as_f64() > rule.as_f64() => found.push(format!("{at} is {value}")),
+            "minimum" if value.is_number() && value.as_f64() < rule.as_f64() => {
+                found.push(format!("{at} is {value}"))
+            }
+            "maximum" if value.is_number() && value.as_f64() > rule.as_f64() => {
+                found.push(format!("{at} is {value}"))
+            }
             "minimum" | "maximum" => {}
             "properties" => {
                 for (name, rule) in rule.as_object().unwrap() {
