@@ -49,8 +49,9 @@ pub struct PartsArgs {
     #[arg(long, value_enum, value_name = "HOW", default_value_t, conflicts_with = "points")]
     pub cells: Division,
 
-    /// Points by patterns instead of parts; every `*` in an index makes cells, as in "blocks.*.mlp.hook_post[:, -1, *]"
-    #[arg(long, value_name = "PATTERN", num_args = 1..)]
+    /// Points by patterns instead of parts; every `*` in an index makes cells, as in "blocks.*.mlp.hook_post[:, -1, *]"; may
+    /// be said several times
+    #[arg(long, value_name = "PATTERN")]
     pub points: Vec<String>,
 }
 

@@ -39,8 +39,9 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     steps: u16,
 
-    /// Points by patterns, one number for each [default: residual stream, attention and mlp by position, and heads]
-    #[arg(long, value_name = "PATTERN", num_args = 1..)]
+    /// Points by patterns, one number for each [default: residual stream, attention and mlp by position, and heads]; may be said
+    /// several times
+    #[arg(long, value_name = "PATTERN")]
     points: Vec<String>,
 
     #[command(flatten)]

@@ -36,7 +36,7 @@ pub struct Args {
     model: ModelArgs,
 
     /// Which points; `*`, `**`, `{a,b}` select several, `[:, -1]` a part; may be said several times
-    #[arg(long, value_name = "PATTERN", required = true, num_args = 1..)]
+    #[arg(long, value_name = "PATTERN", required = true)]
     points: Vec<String>,
 
     /// What the model is given

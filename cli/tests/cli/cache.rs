@@ -11,8 +11,15 @@ fn loaded(place: &Place, name: &str) -> ActivationCache {
 #[test]
 fn one_prompt_gives_one_file() {
     let place = Place::new(&[]);
-    let list =
-        ["cache", "--points", "blocks.*.hook_resid_post", "unembed[:, -1]", "--out", "new/a.safetensors"];
+    let list = [
+        "cache",
+        "--points",
+        "blocks.*.hook_resid_post",
+        "--points",
+        "unembed[:, -1]",
+        "--out",
+        "new/a.safetensors",
+    ];
     let saved = place.json(&list);
     let cache = loaded(&place, "new/a.safetensors");
     assert_eq!((&saved["tensors"], cache.len()), (&4.into(), 4));
@@ -37,7 +44,9 @@ fn many_prompts_give_files_of_bounded_size_and_an_index() {
         "cache",
         "--points",
         "blocks.*.attn.hook_pattern",
+        "--points",
         "blocks.*.hook_resid_post",
+        "--points",
         "blocks.*.mlp.hook_post",
     ];
     let list = [&list[..], &["--prompts", "lines.txt", "--out", "out", "--file-size", "1"]].concat();

@@ -43,3 +43,21 @@ fn a_pattern_that_selects_nothing_is_a_no_with_the_nearest_names() {
     assert!(!json["matched"]["nearest"].as_array().unwrap().is_empty());
     place.run(&["points", "--match", "blocks.["]).fails_with("blocks.[");
 }
+
+// `--points PATTERN MODEL` took the model for a second pattern.
+#[test]
+fn the_model_may_stand_anywhere() {
+    let place = Place::new(&[]);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/llama/gguf/llama.q8_0.gguf");
+    let prompts = ["--prompt", "the cat", "--corrupt", "the dog"];
+    for (command, format) in [
+        ("look", vec![]),
+        ("patch", vec!["--points", "blocks.*"]),
+        ("attribute", vec!["--points", "blocks.*"]),
+    ] {
+        let list = [&[command], &prompts[..], &format, &[model, "--quantized"]].concat();
+        let found = place.json(&list);
+        let name = found["model"]["name"].as_str().or(found["model"].as_str());
+        assert_eq!(name, Some(model), "{command}");
+    }
+}
