@@ -2,6 +2,8 @@
 
 use candle_core::{DType, Device, Tensor};
 use hookpoint::{Hooked, Result};
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::Question;
@@ -153,13 +155,7 @@ const HALF: usize = 24;
 
 /// Random tokens, each row's second half as its first, always the same ones.
 fn repeated(half: usize, vocabulary: usize) -> Vec<u32> {
-    let mut state = 0u64;
-    let mut token = || {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % vocabulary.max(1) as u64) as u32
-    };
+    let mut random = ChaCha8Rng::seed_from_u64(0);
+    let mut token = || (random.next_u64() % vocabulary.max(1) as u64) as u32;
     (0..ROWS).flat_map(|_| (0..half).map(|_| token()).collect::<Vec<_>>().repeat(2)).collect()
 }
