@@ -97,11 +97,7 @@ impl Patching {
             })
         })?;
         self.share(effect).ok_or_else(|| {
-            Error::msg(format!(
-                "clean and corrupted input both gave {}: there is nothing to make up for\n  choose inputs, \
-                 or a measure, that differ",
-                self.clean
-            ))
+            ErrorKind::NothingToRecover { value: self.clean }.into()
         })
     }
 
@@ -126,7 +122,7 @@ struct Alone<'x, X: ?Sized>(&'x X);
 
 impl<X: ?Sized> Batch for Alone<'_, X> {
     fn repeat(&self, _: usize) -> Result<Self> {
-        Err(Error::msg("this input has no rows to repeat\n  sweep with `.one_by_one()`"))
+        Err(ErrorKind::NothingToRepeat.into())
     }
 }
 
