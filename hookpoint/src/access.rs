@@ -6,10 +6,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use crate::erased::with_model;
 use crate::error::{ErrorKind, Result};
 use crate::hooked::Hooked;
 use crate::manage::HookManager;
-use crate::raw::with_model;
 use crate::run::Learned;
 use crate::tree::{AutoHook, Tree};
 

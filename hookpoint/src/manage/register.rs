@@ -11,7 +11,8 @@ use super::state::NewEntry;
 use super::HookManager;
 use crate::error::{ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::run::{modules_only, select_nodes, BackwardCall, CallView, HookCtx, When};
+use crate::point::Selection;
+use crate::run::{modules_only, BackwardCall, CallView, HookCtx, When};
 use crate::select::IntoPatterns;
 use crate::tree::Tree;
 
@@ -248,10 +249,10 @@ fn points(
     let mut new: Vec<NewEntry> = Vec::new();
     for pattern in patterns {
         let selected = match does {
-            Does::Value(_) | Does::Gradient(_) => select_nodes(tree, pattern)?,
+            Does::Value(_) | Does::Gradient(_) => Selection::of(tree, pattern)?,
             Does::Call(..) | Does::BackwardCall(_) => modules_only(tree, pattern)?,
         };
-        for id in selected {
+        for id in selected.iter().copied() {
             let Some(node) = tree.node(id) else { continue };
             let value = pattern.value().map_or(String::new(), |value| format!(":{value}"));
             let call = pattern.call().map_or(String::new(), |call| format!("#{call}"));

@@ -10,16 +10,16 @@ use std::rc::Rc;
 use candle_core::Tensor;
 
 use super::argument::holds_tensors;
-use super::dispatch::select;
 use super::fire::{hook_failed, Replace};
-use super::frame::with_label;
 use super::member::Members;
 use super::replacement::{fit, Broadcast, Like};
 use super::request::{Action, Request};
-use super::{HookCtx, PointKey, RunState, Slot32};
+use super::result::with_label;
+use super::{HookCtx, RunState};
+use crate::erased::{paused, Erased};
 use crate::error::{ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::raw::{paused, Erased};
+use crate::point::{PointKey, Selection, Slot32};
 use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, EachTensor};
 
@@ -77,12 +77,12 @@ pub(super) struct Part {
     pub key: PointKey,
     pub names: Vec<String>,
     pub tensor: Tensor,
-    pub replace: Replace,
+    pub replace: Replace<'static>,
     pub is_new: bool,
 }
 
 impl Part {
-    pub fn new(key: PointKey, names: Vec<String>, tensor: &Tensor, replace: Replace) -> Self {
+    pub fn new(key: PointKey, names: Vec<String>, tensor: &Tensor, replace: Replace<'static>) -> Self {
         Self { key, names, tensor: tensor.clone(), replace, is_new: false }
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn look(value: &Erased<'_>, f: &mut dyn FnMut(u32, &str, &Tensor)) ->
 }
 
 /// The modules that a pattern of a hook of calls selects.
-pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>> {
+pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Selection> {
     if pattern.value().is_some() || pattern.index().is_some() {
         return Err(ErrorKind::InvalidArgument {
             argument: "a pattern of a hook of whole calls".to_string(),
@@ -166,8 +166,8 @@ pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>
         }
         .into());
     }
-    let is_module = |id: &NodeId| tree.node(*id).is_some_and(|node| node.kind != Kind::Parameter);
-    let modules: Vec<NodeId> = select(tree, pattern)?.into_iter().filter(is_module).collect();
+    let is_module = |id: NodeId| tree.node(id).is_some_and(|node| node.kind != Kind::Parameter);
+    let modules = Selection::of(tree, pattern)?.only(is_module);
     if modules.is_empty() {
         return Err(ErrorKind::NotCalled { pattern: pattern.to_string() }.into());
     }

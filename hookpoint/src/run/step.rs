@@ -1,28 +1,12 @@
-//! Where a generation is, and hooks that act only at some of its steps.
+//! Says where a generation is, and limits hooks to some of its steps.
 
 use std::ops::Range;
 
 use candle_core::Tensor;
 
-use super::current;
-use super::{HookCtx, RunState};
+use super::{current, HookCtx, RunState};
 use crate::error::{ErrorKind, Result};
-
-/// One step of a generation: a forward pass that sees some positions of a growing text.
-///
-/// Step 0 sees the prompt; step k sees the k-th token that was generated, and with a KV cache nothing
-/// else. Whoever generates announces each step with [`with_step`], and hooks read it from
-/// [`HookCtx::step`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Which step it is, from 0.
-    pub number: usize,
-    /// The positions of the whole text that this forward pass computes. Without a KV cache all of them,
-    /// at every step.
-    pub positions: Range<usize>,
-    /// How many positions the prompt has.
-    pub prompt: usize,
-}
+use crate::point::Step;
 
 /// Runs `f`, usually one forward pass, as a step of a generation. Hooks inside are told; where nobody
 /// listens, nothing happens.
