@@ -245,7 +245,7 @@ impl Points {
             return Err(ErrorKind::InvalidArgument {
                 argument: "the list of patterns of a sweep".to_string(),
                 got: "empty".to_string(),
-                remedy: "give at least one pattern".to_string(),
+                remedy: "without patterns there are no cells: give at least one".to_string(),
             }
             .into());
         }
@@ -281,7 +281,7 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
             return Err(ErrorKind::InvalidArgument {
                 argument: "the point of a metric".to_string(),
                 got: format!("{} patterns", points.len()),
-                remedy: "give one pattern".to_string(),
+                remedy: "a metric is measured at one point: give one pattern".to_string(),
             }
             .into());
         };

@@ -70,7 +70,7 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
             return Err(ErrorKind::InvalidArgument {
                 argument: "the list of sets of a sweep".to_string(),
                 got: "empty".to_string(),
-                remedy: "give at least one set, which is one cell".to_string(),
+                remedy: "without sets there are no cells: give at least one".to_string(),
             }
             .into());
         }
