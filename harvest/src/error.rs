@@ -121,7 +121,9 @@ pub enum HarvestError {
         text: String,
     },
     /// The model did not give what the plan says of its points.
-    #[error("the model gives {found}, and the plan says {planned}\n  plan again with this model into a new root")]
+    #[error(
+        "the model gives {found}, and the plan says {planned}\n  plan again with this model into a new root"
+    )]
     Points {
         /// What the plan says.
         planned: String,
@@ -167,7 +169,9 @@ pub enum HarvestError {
         root: String,
     },
     /// A recorder cannot go on with a harvest.
-    #[error("{root}: this is a sealed harvest, which a `Recorder` cannot continue\n  record into another folder")]
+    #[error(
+        "{root}: this is a sealed harvest, which a `Recorder` cannot continue\n  record into another folder"
+    )]
     SealedStore {
         /// The root.
         root: String,
@@ -207,7 +211,11 @@ impl HarvestError {
     pub(crate) fn stops_all(&self) -> bool {
         matches!(
             self,
-            Self::Mismatch { .. } | Self::Probe { .. } | Self::Points { .. } | Self::NoJob { .. } | Self::NoUnit { .. }
+            Self::Mismatch { .. }
+                | Self::Probe { .. }
+                | Self::Points { .. }
+                | Self::NoJob { .. }
+                | Self::NoUnit { .. }
         ) || matches!(self, Self::Damaged { key, .. } if key == crate::job::FILE)
     }
 }

@@ -99,4 +99,4 @@ pub use sealed::{collect_garbage, seal, Collected, Seal};
 pub use source::ActivationSource;
 pub use status::{missing, FailedUnit, Status};
 pub use storage::Storage;
-pub use worker::{annotated, Load, Outcome, Subject, Summary, Worker};
+pub use worker::{annotated, Load, NextBatch, Outcome, Subject, Summary, TakeValues, Worker};

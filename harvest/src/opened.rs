@@ -135,7 +135,13 @@ impl Store {
         let root = || self.folder.display().to_string();
         let sealed = self.sealed.as_ref().ok_or_else(|| HarvestError::NoTokens { root: root() })?;
         if rows.start > rows.end || rows.end > self.rows() {
-            return Err(HarvestError::NoRows { root: root(), start: rows.start, end: rows.end, rows: self.rows() }.into());
+            return Err(HarvestError::NoRows {
+                root: root(),
+                start: rows.start,
+                end: rows.end,
+                rows: self.rows(),
+            }
+            .into());
         }
         let mut targets = [vec![0; rows.len() * 4]];
         sealed.read(&[rows], &[(sealed.tokens_column(), 4)], &mut targets)?;

@@ -7,7 +7,11 @@ use hookpoint::Result;
 
 /// Calls `f` with every number below `count`, on several threads, and gives the results in order. Ends early with an
 /// error.
-pub(crate) fn parallel<T: Send>(count: usize, threads: usize, f: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub(crate) fn parallel<T: Send>(
+    count: usize,
+    threads: usize,
+    f: impl Fn(usize) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(count));
     let failed = Mutex::new(None);

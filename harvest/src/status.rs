@@ -56,9 +56,11 @@ pub struct FailedUnit {
 pub(crate) fn committed(storage: &Storage, job: &Job) -> Result<BTreeMap<usize, Listed>> {
     let mut committed = BTreeMap::new();
     for listed in storage.list(RECEIPTS)? {
-        let number = listed.key.strip_prefix(RECEIPTS).and_then(|name| name.strip_prefix('/')?.strip_suffix(".json"));
+        let number =
+            listed.key.strip_prefix(RECEIPTS).and_then(|name| name.strip_prefix('/')?.strip_suffix(".json"));
         let number: Option<usize> = number.and_then(|number| number.parse().ok());
-        if let Some(unit) = number.filter(|unit| *unit < job.units.len() && receipt_key(*unit) == listed.key) {
+        if let Some(unit) = number.filter(|unit| *unit < job.units.len() && receipt_key(*unit) == listed.key)
+        {
             committed.insert(unit, listed);
         }
     }
@@ -95,10 +97,12 @@ impl Status {
         let mut last: Vec<(&usize, &Listed)> = committed.iter().collect();
         last.sort_by_key(|(_, listed)| std::cmp::Reverse(listed.modified));
         last.truncate(RECENT);
-        let idle = last.first().and_then(|(_, listed)| SystemTime::now().duration_since(listed.modified).ok());
+        let idle =
+            last.first().and_then(|(_, listed)| SystemTime::now().duration_since(listed.modified).ok());
         let rate = match (last.first(), last.last()) {
             (Some((_, newest)), Some((_, oldest))) => {
-                let over = newest.modified.duration_since(oldest.modified).unwrap_or(Duration::ZERO).as_secs_f64();
+                let over =
+                    newest.modified.duration_since(oldest.modified).unwrap_or(Duration::ZERO).as_secs_f64();
                 (over > 0.).then(|| (last.len() - 1) as f64 / over)
             }
             _ => None,

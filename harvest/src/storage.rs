@@ -84,10 +84,12 @@ impl Storage {
         if is_url(root) {
             let url = Url::parse(root).map_err(|error| refused(format!("this is no URL: {error}")))?;
             if url.scheme() == "file" {
-                let path = url.to_file_path().map_err(|()| refused("this is no path of a file".to_string()))?;
+                let path =
+                    url.to_file_path().map_err(|()| refused("this is no path of a file".to_string()))?;
                 return Self::at(&path.display().to_string(), make);
             }
-            let known = matches!(url.scheme(), "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" | "http" | "https");
+            let known =
+                matches!(url.scheme(), "s3" | "s3a" | "gs" | "az" | "abfs" | "abfss" | "http" | "https");
             let (store, prefix) = object_store::parse_url_opts(&url, std::env::vars()).map_err(|error| {
                 refused(match known {
                     true => format!("{error}\n  build with the feature `s3`, `gcs` or `azure`, and give its keys in the environment"),
@@ -238,7 +240,8 @@ impl Storage {
     /// Writes an object that must not be there. One attempt: whoever calls has to look what became of it.
     pub(crate) fn create(&self, key: &str, bytes: &Bytes) -> Result<Created> {
         let (store, path, bytes) = (self.store.clone(), self.path(key), bytes.clone());
-        let put = async move { store.put_opts(&path, PutPayload::from_bytes(bytes), PutMode::Create.into()).await };
+        let put =
+            async move { store.put_opts(&path, PutPayload::from_bytes(bytes), PutMode::Create.into()).await };
         match wait(put)? {
             Ok(_) => Ok(Created::New),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
@@ -280,8 +283,13 @@ impl Storage {
             async move {
                 let all: Vec<object_store::ObjectMeta> = store.list(Some(&prefix)).try_collect().await?;
                 let listed = |meta: object_store::ObjectMeta| -> Option<Listed> {
-                    let parts: Vec<_> = meta.location.prefix_match(&root)?.map(|part| part.as_ref().to_string()).collect();
-                    Some(Listed { key: parts.join("/"), bytes: meta.size, modified: meta.last_modified.into() })
+                    let parts: Vec<_> =
+                        meta.location.prefix_match(&root)?.map(|part| part.as_ref().to_string()).collect();
+                    Some(Listed {
+                        key: parts.join("/"),
+                        bytes: meta.size,
+                        modified: meta.last_modified.into(),
+                    })
                 };
                 let mut all: Vec<Listed> = all.into_iter().filter_map(listed).collect();
                 all.sort_by(|one, other| one.key.cmp(&other.key));
@@ -303,7 +311,8 @@ impl Storage {
     /// An error if the storage lets two writers create the same object: some look-alikes of S3 ignore the condition, and
     /// some disks have no hard links. Every commit stands on this.
     pub fn check_create_only(&self) -> Result<()> {
-        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let nanos =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let key = format!("create-only-{}-{nanos}", std::process::id());
         let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
         let refused = |how: &str| {
@@ -345,7 +354,11 @@ fn may_pass(error: &object_store::Error) -> bool {
     match error {
         E::Generic { source, .. } => !matches!(
             kind(&**source),
-            Some(std::io::ErrorKind::StorageFull | std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied)
+            Some(
+                std::io::ErrorKind::StorageFull
+                    | std::io::ErrorKind::ReadOnlyFilesystem
+                    | std::io::ErrorKind::PermissionDenied
+            )
         ),
         _ => false,
     }

@@ -20,7 +20,7 @@ const TABLE: &[(&str, &[&str])] = &[
     ("hookpoint-models", &["hookpoint", "hookpoint-interp", "hookpoint-kernels", "hookpoint-layers"]),
     ("hookpoint-harvest", &["hookpoint", "hookpoint-models"]),
     ("hookpoint-sae", &["hookpoint", "hookpoint-harvest", "hookpoint-kernels", "hookpoint-models"]),
-    ("hookpoint-cli", &["hookpoint-annotate"]),
+    ("hookpoint-cli", &["hookpoint-annotate", "hookpoint-harvest"]),
 ];
 
 /// The devices and libraries that candle may be built for.

@@ -4,6 +4,7 @@
 //! three times: as a module, as a [`Command`], and in [`Command::run`].
 
 pub mod annotate;
+pub mod harvest;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,8 @@ pub enum Command {
     /// `use hookpoint::..`. All the rest stays as it is, byte for byte, and what is annotated already is left
     /// alone.
     Annotate(annotate::Args),
+    /// Compute activations of a corpus, here or on many machines, and store them
+    Harvest(harvest::Args),
 }
 
 impl Command {
@@ -31,6 +34,7 @@ impl Command {
     pub fn run(&self) -> Result<ExitCode> {
         match self {
             Self::Annotate(args) => annotate::run(args),
+            Self::Harvest(args) => Ok(harvest::run(args)),
         }
     }
 }

@@ -12,7 +12,12 @@ pub(crate) const LONGEST_UNIT: u64 = 256 << 20;
 const PIECE: u64 = 4 << 20;
 
 /// The units of one file, which has this number in the corpus.
-pub(crate) fn cut(number: usize, file: &CorpusFile, documents: &Documents, unit_bytes: u64) -> Result<Vec<Unit>> {
+pub(crate) fn cut(
+    number: usize,
+    file: &CorpusFile,
+    documents: &Documents,
+    unit_bytes: u64,
+) -> Result<Vec<Unit>> {
     let source = Source::of(file)?;
     let mut units = Vec::new();
     let mut hasher = blake3::Hasher::new();
@@ -20,7 +25,10 @@ pub(crate) fn cut(number: usize, file: &CorpusFile, documents: &Documents, unit_
     let mut line = Line::Empty;
     let mut finish = |hasher: &mut blake3::Hasher, start: u64, end: u64| -> Result<()> {
         if end - start > LONGEST_UNIT {
-            let what = format!("{}: a document that begins at byte {start} or later is longer than {LONGEST_UNIT} bytes", file.path);
+            let what = format!(
+                "{}: a document that begins at byte {start} or later is longer than {LONGEST_UNIT} bytes",
+                file.path
+            );
             let remedy = match documents {
                 Documents::Text => "plain text is cut at empty lines: put one between documents",
                 _ => "take it out of the corpus, or make several of it",

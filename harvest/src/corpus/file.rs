@@ -38,13 +38,17 @@ fn parts(path: &str) -> (&str, &str) {
 /// The files that a path, a URL, or one of these with `*` and `?` in it, stands for; in the order of their names.
 pub(crate) fn find(corpus: &str) -> Result<Vec<CorpusFile>> {
     let cannot = |what: String, remedy: &str| {
-        Error::from(HarvestError::CannotPlan { what: format!("{corpus}: {what}"), remedy: remedy.to_string() })
+        Error::from(HarvestError::CannotPlan {
+            what: format!("{corpus}: {what}"),
+            remedy: remedy.to_string(),
+        })
     };
     let mut files = Vec::new();
     if is_url(corpus) {
         let fixed = corpus.find(['*', '?', '[']).map_or(corpus, |at| corpus.get(..at).unwrap_or_default());
         let (folder, _) = parts(fixed);
-        let pattern = glob::Pattern::new(corpus).map_err(|error| cannot(error.to_string(), "mend the pattern"))?;
+        let pattern =
+            glob::Pattern::new(corpus).map_err(|error| cannot(error.to_string(), "mend the pattern"))?;
         for listed in Storage::find(folder)?.list("")? {
             let path = format!("{folder}/{}", listed.key);
             if pattern.matches(&path) {
@@ -60,7 +64,9 @@ pub(crate) fn find(corpus: &str) -> Result<Vec<CorpusFile>> {
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
     match files.is_empty() {
-        true => Err(cannot("there are no such files".to_string(), "give a path, a URL, or a pattern with `*`")),
+        true => {
+            Err(cannot("there are no such files".to_string(), "give a path, a URL, or a pattern with `*`"))
+        }
         false => Ok(files),
     }
 }

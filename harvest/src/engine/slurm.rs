@@ -44,9 +44,10 @@ pub(crate) fn submit(submit: &Submit, before: &[&str]) -> Result<()> {
         return Ok(());
     }
     let failed = |what: String| Error::from(HarvestError::Engine { program: "sbatch".to_string(), what });
-    let started = Command::new("sbatch").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut sbatch =
-        started.map_err(|error| failed(format!("{error}\n  submit from a node of the cluster, or use `--print`")))?;
+    let started =
+        Command::new("sbatch").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut sbatch = started
+        .map_err(|error| failed(format!("{error}\n  submit from a node of the cluster, or use `--print`")))?;
     if let Some(mut stdin) = sbatch.stdin.take() {
         stdin.write_all(script.as_bytes()).map_err(|error| failed(error.to_string()))?;
     }

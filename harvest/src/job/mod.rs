@@ -20,8 +20,8 @@ use crate::rows::check_dtype;
 use crate::storage::Storage;
 
 pub use identity::FileHash;
-pub use plan::{Estimate, Planner};
 pub(crate) use plan::tokens_of;
+pub use plan::{Estimate, Planner};
 pub(crate) use probe::Probe;
 
 pub(crate) const FILE: &str = "job.json";
@@ -221,9 +221,16 @@ impl Job {
             return Err(format!("it says that {name} is {size}"));
         }
         for (number, unit) in self.units.iter().enumerate() {
-            let file = self.corpus.files.get(unit.file).ok_or_else(|| format!("unit {number} is of no file"))?;
-            if unit.start > unit.end || unit.end > file.bytes || unit.end - unit.start > crate::corpus::LONGEST_UNIT {
-                return Err(format!("unit {number} has bytes {} to {} of {}", unit.start, unit.end, file.bytes));
+            let file =
+                self.corpus.files.get(unit.file).ok_or_else(|| format!("unit {number} is of no file"))?;
+            if unit.start > unit.end
+                || unit.end > file.bytes
+                || unit.end - unit.start > crate::corpus::LONGEST_UNIT
+            {
+                return Err(format!(
+                    "unit {number} has bytes {} to {} of {}",
+                    unit.start, unit.end, file.bytes
+                ));
             }
         }
         Ok(())

@@ -180,8 +180,11 @@ impl Planner {
         let tokenizer = job.load_tokenizer()?;
         job.separator = self.separator_id(tokenizer.as_ref(), &cannot)?;
         self.cut(&mut job)?;
-        job.probe = probe(&job, tokenizer.as_ref())?.ok_or_else(|| {
-            cannot("no unit has enough tokens for one sequence", "plan with a smaller `--context`, or more text")
+        job.probe = probe(&job, tokenizer.as_ref()).map_err(|why| match why {
+            Some(error) => cannot(&format!("no unit can be read: {error}"), "mend the corpus"),
+            None => {
+                cannot("no unit has enough tokens for one sequence", "use a smaller context, or more text")
+            }
         })?;
         let device = hookpoint::device_from_env()?;
         let subject = load(&job, &device)?;
@@ -205,7 +208,10 @@ impl Planner {
             None => identity::tokenizer_of(&self.model()),
         };
         let path = path.ok_or_else(|| {
-            cannot("the corpus is text, and the model has no tokenizer", "give a tokenizer.json with `--tokenizer`")
+            cannot(
+                "the corpus is text, and the model has no tokenizer",
+                "give a tokenizer.json with `--tokenizer`",
+            )
         })?;
         identity::tokenizer(&path).map(Some)
     }
@@ -223,7 +229,8 @@ impl Planner {
             return Ok(None);
         }
         let id = wanted.parse().ok().or_else(|| tokenizer?.id(wanted));
-        let unknown = || cannot(&format!("the tokenizer has no token `{wanted}`"), "give its number, or `none`");
+        let unknown =
+            || cannot(&format!("the tokenizer has no token `{wanted}`"), "give its number, or `none`");
         id.map(Some).ok_or_else(unknown)
     }
 
@@ -306,22 +313,33 @@ fn weight_bytes(model: &str) -> u64 {
         return length(path);
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.filter(|path| path.extension().is_some_and(|ending| ending == "safetensors")).map(|path| length(&path)).sum()
+    entries
+        .filter(|path| path.extension().is_some_and(|ending| ending == "safetensors"))
+        .map(|path| length(&path))
+        .sum()
 }
 
-/// The begin of the first sequence of the corpus.
-fn probe(job: &Job, tokenizer: Option<&Tokenizer>) -> Result<Option<Vec<u32>>> {
+/// The begin of the first sequence of the corpus. Where there is none, the first error, if there was one.
+fn probe(job: &Job, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>, Option<hookpoint::Error>> {
+    let mut first = None;
     for number in 0..job.units.len() {
-        // A unit that cannot be read is noticed by the worker that computes it.
-        let Ok(documents) = documents(job, number) else { continue };
-        let mut packer = Packer::new(job.context, job.separator);
-        for document in documents {
-            let Ok(tokens) = tokens_of(&document, tokenizer) else { continue };
-            packer.add(&tokens);
-            if let Some(mut sequence) = packer.take(1) {
-                sequence.truncate(PROBE_TOKENS);
-                return Ok(Some(sequence));
-            }
+        match probe_of(job, number, tokenizer) {
+            Ok(Some(probe)) => return Ok(probe),
+            Ok(None) => {}
+            // That of one unit is noticed by the worker that computes it.
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first)
+}
+
+fn probe_of(job: &Job, number: usize, tokenizer: Option<&Tokenizer>) -> Result<Option<Vec<u32>>> {
+    let mut packer = Packer::new(job.context, job.separator);
+    for document in documents(job, number)? {
+        packer.add(&tokens_of(&document, tokenizer)?);
+        if let Some(mut sequence) = packer.take(1) {
+            sequence.truncate(PROBE_TOKENS);
+            return Ok(Some(sequence));
         }
     }
     Ok(None)

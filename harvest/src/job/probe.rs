@@ -27,7 +27,8 @@ impl Probe {
         let mut points = BTreeMap::new();
         let batch = Batch::of(cache, Rows::Positions, Some(DType::F32))?;
         for (point, data) in batch.points.iter().zip(&batch.data) {
-            let numbers = Tensor::from_slice(bytemuck::cast_slice::<u8, f32>(data), (data.len() / 4,), &Device::Cpu)?;
+            let numbers =
+                Tensor::from_slice(bytemuck::cast_slice::<u8, f32>(data), (data.len() / 4,), &Device::Cpu)?;
             let width = point.numbers().unwrap_or(0).min(data.len() / 4);
             let last = numbers.narrow(0, data.len() / 4 - width, width)?.to_dtype(DType::F64)?;
             points.insert(point.name.clone(), last.to_vec1()?);
@@ -50,7 +51,8 @@ impl Probe {
         };
         for (name, own) in &self.points {
             let first = first.points.get(name).filter(|first| first.len() == own.len());
-            let first = first.ok_or_else(|| damaged(format!("it has no `{name}` of {} numbers", own.len())))?;
+            let first =
+                first.ok_or_else(|| damaged(format!("it has no `{name}` of {} numbers", own.len())))?;
             let largest = first.iter().fold(0f64, |most, number| most.max(number.abs()));
             let off = own.iter().zip(first).fold(0f64, |most, (own, first)| match (own - first).abs() {
                 off if off.is_nan() => f64::INFINITY,

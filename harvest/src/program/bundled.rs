@@ -19,8 +19,12 @@ pub fn load(job: &Job, device: &Device) -> Result<Box<dyn Subject>> {
         return Ok(annotated(Gpt2::embedded(device)?, |model, ids: &Tensor| model.forward(ids)));
     }
     match kind(path)?.as_str() {
-        "gpt2" => Ok(annotated(Gpt2::from_dir(path, dtype, device)?, |model, ids: &Tensor| model.forward(ids))),
-        "bert" => Ok(annotated(Bert::from_dir(path, dtype, device)?, |model, ids: &Tensor| model.forward(ids))),
+        "gpt2" => {
+            Ok(annotated(Gpt2::from_dir(path, dtype, device)?, |model, ids: &Tensor| model.forward(ids)))
+        }
+        "bert" => {
+            Ok(annotated(Bert::from_dir(path, dtype, device)?, |model, ids: &Tensor| model.forward(ids)))
+        }
         // Which says what it cannot load.
         _ => Ok(annotated(Llama::from_path(path, dtype, device)?, |model, ids: &Tensor| model.forward(ids))),
     }

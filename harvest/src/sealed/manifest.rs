@@ -88,7 +88,8 @@ impl Page {
 
     pub(super) fn load(storage: &Storage, entry: &PageEntry) -> Result<Self> {
         let damaged = |what: String| storage.damaged(&entry.file, what, REMEDY);
-        let text = storage.get(&entry.file, LONGEST_PAGE)?.ok_or_else(|| damaged("it is not there".to_string()))?;
+        let text =
+            storage.get(&entry.file, LONGEST_PAGE)?.ok_or_else(|| damaged("it is not there".to_string()))?;
         let found = blake3::hash(&text).to_hex().to_string();
         if found != entry.blake3 {
             return Err(damaged(format!("its hash is {found}, and the manifest says {}", entry.blake3)));
@@ -126,7 +127,10 @@ impl SealedManifest {
             // So that no size that is computed later overflows.
             let bytes = point.numbers().and_then(|count| count.checked_mul(8)?.checked_mul(self.rows.max(1)));
             if !names.insert(&point.name) || bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
-                return Err(format!("it speaks of `{}` with {} rows of shape {:?}", point.name, self.rows, point.shape));
+                return Err(format!(
+                    "it speaks of `{}` with {} rows of shape {:?}",
+                    point.name, self.rows, point.shape
+                ));
             }
         }
         let rows = self.pages.iter().try_fold(0usize, |rows, page| rows.checked_add(page.rows));

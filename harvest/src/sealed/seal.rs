@@ -33,10 +33,11 @@ pub fn seal(storage: &Storage, which: Seal) -> Result<()> {
     let missing: Vec<usize> = (0..job.units.len()).filter(|unit| !there.contains_key(unit)).collect();
     if which == Seal::Complete && !missing.is_empty() {
         let failed = failed(storage, &there)?;
-        let shown = missing.iter().take(5).map(|unit| match failed.iter().find(|failed| failed.unit == *unit) {
-            Some(failed) => format!("unit {unit}: {}", failed.error),
-            None => format!("unit {unit}"),
-        });
+        let shown =
+            missing.iter().take(5).map(|unit| match failed.iter().find(|failed| failed.unit == *unit) {
+                Some(failed) => format!("unit {unit}: {}", failed.error),
+                None => format!("unit {unit}"),
+            });
         return Err(HarvestError::Incomplete {
             root: storage.name().to_string(),
             missing: missing.len(),

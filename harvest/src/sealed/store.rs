@@ -100,7 +100,8 @@ impl Sealed {
         while at < rows.end {
             let page = self.page(self.starts.partition_point(|start| *start <= at).saturating_sub(1))?;
             let number = page.0.partition_point(|(start, _, _)| *start <= at).saturating_sub(1);
-            let outside = || self.storage.damaged(crate::manifest::FILE, format!("it has no row {at}"), REMEDY);
+            let outside =
+                || self.storage.damaged(crate::manifest::FILE, format!("it has no row {at}"), REMEDY);
             let (start, key, entry) = page.0.get(number).ok_or_else(outside)?;
             let end = rows.end.min(start + entry.rows);
             if end <= at {
@@ -159,7 +160,8 @@ impl Sealed {
             let mut rest = target.as_mut_slice();
             for piece in &pieces {
                 let length = piece.rows.len() * width;
-                let short = || self.storage.damaged(&piece.key, format!("its rows are not of {width} bytes"), REMEDY);
+                let short =
+                    || self.storage.damaged(&piece.key, format!("its rows are not of {width} bytes"), REMEDY);
                 let (own, others) = rest.split_at_mut_checked(length).ok_or_else(short)?;
                 rest = others;
                 jobs.push(Mutex::new((piece, *column, own)));
@@ -184,7 +186,8 @@ impl Sealed {
         const ROWS: usize = 4096;
         for start in (0..self.manifest.rows).step_by(ROWS) {
             let rows = start..self.manifest.rows.min(start + ROWS);
-            let mut targets: Vec<Vec<u8>> = widths.iter().map(|(_, width)| vec![0; rows.len() * width]).collect();
+            let mut targets: Vec<Vec<u8>> =
+                widths.iter().map(|(_, width)| vec![0; rows.len() * width]).collect();
             self.read(&[rows], widths, &mut targets)?;
         }
         Ok(())

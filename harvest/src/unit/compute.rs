@@ -28,13 +28,23 @@ pub(crate) struct Computer<'a> {
 
 impl Computer<'_> {
     /// Computes a unit. `put` is given every shard as soon as it is full, with the place that it belongs to.
-    pub(crate) fn unit(&self, number: usize, put: &mut dyn FnMut(String, Bytes) -> Result<()>) -> Result<Receipt> {
+    pub(crate) fn unit(
+        &self,
+        number: usize,
+        put: &mut dyn FnMut(String, Bytes) -> Result<()>,
+    ) -> Result<Receipt> {
         let begun = Instant::now();
         let job = self.job;
         let mut documents = documents(job, number)?.into_iter();
         let mut packer = Packer::new(job.context, job.separator);
-        let mut out = Output { computer: self, receipt: Receipt::new(self.id.clone(), number), hasher: blake3::Hasher::new(),
-            filling: Filling::default(), tokens: Vec::new(), put };
+        let mut out = Output {
+            computer: self,
+            receipt: Receipt::new(self.id.clone(), number),
+            hasher: blake3::Hasher::new(),
+            filling: Filling::default(),
+            tokens: Vec::new(),
+            put,
+        };
         let names = job.point_names();
         let mut next = || -> Result<Option<Tensor>> {
             while packer.sequences() < job.batch {
@@ -79,7 +89,8 @@ impl Output<'_, '_> {
         let ids: Vec<u32> = ids.to_device(&Device::Cpu)?.flatten_all()?.to_dtype(DType::U32)?.to_vec1()?;
         if batch.points != job.points || batch.rows != ids.len() {
             let shown = |points: &[crate::PointInfo], rows: usize| {
-                let names: Vec<String> = points.iter().map(|point| format!("`{}` {:?}", point.name, point.shape)).collect();
+                let names: Vec<String> =
+                    points.iter().map(|point| format!("`{}` {:?}", point.name, point.shape)).collect();
                 format!("{rows} rows of {}", names.join(", "))
             };
             let (planned, found) = (shown(&job.points, ids.len()), shown(&batch.points, batch.rows));

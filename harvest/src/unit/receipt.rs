@@ -52,7 +52,8 @@ impl Receipt {
 
     /// Are the results the same?
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let result = |receipt: &Self| Self { device: String::new(), seconds: 0., finished: 0, ..receipt.clone() };
+        let result =
+            |receipt: &Self| Self { device: String::new(), seconds: 0., finished: 0, ..receipt.clone() };
         result(self) == result(other)
     }
 
@@ -70,7 +71,10 @@ impl Receipt {
         let damaged = |what: String| storage.damaged(&receipt_key(unit), what, REMEDY);
         let receipt: Self = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if receipt.format != FORMAT || receipt.unit != unit {
-            return Err(damaged(format!("it is of the format `{}`, of unit {}", receipt.format, receipt.unit)));
+            return Err(damaged(format!(
+                "it is of the format `{}`, of unit {}",
+                receipt.format, receipt.unit
+            )));
         }
         if receipt.job != job {
             return Err(damaged(format!("it belongs to the plan {}, and this is {job}", receipt.job)));

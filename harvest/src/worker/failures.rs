@@ -22,7 +22,11 @@ pub(crate) struct Failure {
 impl Failure {
     pub(super) fn new(unit: usize, error: &str) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        Self { unit, error: error.chars().take(4000).collect(), at: now.map_or(0, |now| now.as_millis() as u64) }
+        Self {
+            unit,
+            error: error.chars().take(4000).collect(),
+            at: now.map_or(0, |now| now.as_millis() as u64),
+        }
     }
 
     pub(super) fn save(&self, storage: &Storage) -> Result<()> {

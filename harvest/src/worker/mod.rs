@@ -18,7 +18,7 @@ use crate::storage::Storage;
 use crate::unit::{commit, receipt_key, Committed, Computer, Receipt};
 
 pub(crate) use failures::{failures, Failure};
-pub use subject::{annotated, Load, Subject};
+pub use subject::{annotated, Load, NextBatch, Subject, TakeValues};
 
 /// How often a unit is tried that fails by itself, by all workers together.
 pub(crate) const ATTEMPTS: usize = 3;
@@ -162,7 +162,8 @@ impl Worker {
                 self.compute(&computer, *unit, tried.get(unit).copied().unwrap_or(0), &sender)
             });
             drop(sender);
-            let written = writer.join().unwrap_or_else(|_| Err(Error::other("the thread that writes has panicked")));
+            let written =
+                writer.join().unwrap_or_else(|_| Err(Error::other("the thread that writes has panicked")));
             // Why the writer ended, where it is that why nothing more was computed.
             match (computed, written) {
                 (Err(Stop::Error(error)), _) | (_, Err(error)) => Err(error),

@@ -9,10 +9,10 @@ use crate::job::Job;
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Gives the batches, as token ids `[batch, pos]`, until there are no more.
-pub type Batches<'b> = dyn FnMut() -> Result<Option<Tensor>> + 'b;
+pub type NextBatch<'b> = dyn FnMut() -> Result<Option<Tensor>> + 'b;
 
 /// Takes a batch, and what the model made of it.
-pub type Take<'t> = dyn FnMut(&Tensor, ActivationCache) -> Result<()> + 't;
+pub type TakeValues<'t> = dyn FnMut(&Tensor, ActivationCache) -> Result<()> + 't;
 
 /// Loads the model of a plan to a device.
 pub type Load<'l> = dyn Fn(&Job, &Device) -> Result<Box<dyn Subject>> + 'l;
@@ -20,7 +20,7 @@ pub type Load<'l> = dyn Fn(&Job, &Device) -> Result<Box<dyn Subject>> + 'l;
 /// A model that is loaded. [`annotated`] makes one of any annotated model.
 pub trait Subject {
     /// Runs the model on every batch, and hands on the values at these points.
-    fn each(&self, points: &[&str], batches: &mut Batches<'_>, take: &mut Take<'_>) -> Result<()>;
+    fn each(&self, points: &[&str], batches: &mut NextBatch<'_>, take: &mut TakeValues<'_>) -> Result<()>;
 }
 
 struct Annotated<M, F> {
@@ -45,7 +45,7 @@ where
     F: Fn(&M, &Tensor) -> Result<T, E>,
     E: Into<BoxedError>,
 {
-    fn each(&self, points: &[&str], batches: &mut Batches<'_>, take: &mut Take<'_>) -> Result<()> {
+    fn each(&self, points: &[&str], batches: &mut NextBatch<'_>, take: &mut TakeValues<'_>) -> Result<()> {
         let plan = self.model.plan().cache(points)?;
         while let Some(ids) = batches()? {
             take(&ids, plan.collect(|model| (self.forward)(model, &ids))?)?;
