@@ -4,12 +4,11 @@ use anyhow::Result;
 use candle_core::Tensor;
 use clap::ValueEnum;
 use hookpoint::{
-    ablate,
     track::{Over, Tracker},
     ActivationCache, Hooked,
 };
 use hookpoint_examples::Progress;
-use hookpoint_interp::{Head, Site, Transformer};
+use hookpoint_interp::{ablate, Head, Site, Transformer};
 
 use crate::questions::Questions;
 

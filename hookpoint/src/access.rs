@@ -38,7 +38,7 @@ use crate::tree::{AutoHook, Tree};
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
 ///
-/// It is implemented for these two and for nothing else.
+/// It is implemented for these two, for [`Restored`], for [`Again`] of any of them, and for nothing else.
 pub trait Access<M>: for<'m> Lends<'m, M> + sealed::Access<M> {}
 
 /// What an [`Access`] lends to a closure for as long as a run takes.
@@ -65,8 +65,8 @@ pub(crate) mod sealed {
         where
             Self: 'm,
             M: 'm;
-        /// Changes the model, where runs may.
-        fn put_back(&mut self, restore: &dyn Fn(&mut M));
+        /// A run is about to begin.
+        fn begin(&mut self) {}
         /// Takes the access out of a cell for one run.
         fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T>;
     }
@@ -100,10 +100,8 @@ impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
     where
         Self: 'm,
     {
-        with_model(model, || f(model))
+        with_model(&|address, module| Tree::of(model).has_leaf_at(address, module), || f(model))
     }
-
-    fn put_back(&mut self, _: &dyn Fn(&mut M)) {}
 
     /// Runs of a shared model may be made inside one another.
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
@@ -143,17 +141,36 @@ impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
         f(model)
     }
 
-    fn put_back(&mut self, restore: &dyn Fn(&mut M)) {
-        restore(Hooked::parts_mut(self).0);
-    }
-
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         borrowed(cell, f)
     }
 }
 
-/// An access that is held by somebody who makes several plans, one after the other.
-pub(crate) struct Again<'h, H>(pub &'h mut H);
+/// An access that is held by somebody who makes several plans, one after the other: each is given `&mut` of what the
+/// next one needs, too.
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// use hookpoint::access::{Access, Again, Lent};
+///
+/// /// By how much each point moves the sum of the outputs when it is doubled.
+/// fn moves<M: AutoHook, H: Access<M>>(
+///     mut model: H,
+///     points: &[&str],
+///     run: impl for<'m> Fn(Lent<'m, M, H>) -> candle_core::Result<Tensor>,
+/// ) -> hookpoint::Result<Vec<f32>> {
+///     let mut sum = |factor: f64, point: &str| -> hookpoint::Result<f32> {
+///         let plan = Plan::of(Again(&mut model)).hook(point, move |_, x| Ok(Some((x * factor)?)))?;
+///         Ok(plan.run(&run)?.output.sum_all()?.to_scalar()?)
+///     };
+///     points.iter().map(|point| Ok(sum(2., point)? - sum(1., point)?)).collect()
+/// }
+///
+/// assert_eq!(moves(&model, &["up", "down"], |m| m.forward(&x))?, [1., 1.]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+pub struct Again<'h, H>(pub &'h mut H);
 
 impl<'m, M, H: Lends<'m, M>> Lends<'m, M> for Again<'_, H> {
     type Model = Lent<'m, M, H>;
@@ -175,6 +192,10 @@ impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
         self.0.hooks()
     }
 
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
     fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned) {
         self.0.parts()
     }
@@ -187,8 +208,97 @@ impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
         H::run(model, f)
     }
 
-    fn put_back(&mut self, restore: &dyn Fn(&mut M)) {
-        self.0.put_back(restore);
+    fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        borrowed(cell, f)
+    }
+}
+
+/// A model that is put back before every run, and in the end, to what it was when this was made: to a clone, whose
+/// tensors are shared. What clones share, such as a counter in an `Arc`, stays as it is.
+///
+/// Runs of a model whose forward takes `&mut self` can be compared only if all of them begin with the same state.
+///
+/// ```
+/// use candle_core::{Device, Result, Tensor};
+/// use hookpoint::access::Restored;
+/// use hookpoint::prelude::*;
+///
+/// #[derive(Clone, AutoHook)]
+/// struct Counter { sum: Tensor }
+///
+/// #[auto_hook]
+/// impl Counter {
+///     fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+///         self.sum = (&self.sum + x)?;
+///         Ok(self.sum.clone())
+///     }
+/// }
+///
+/// let one = Tensor::new(&[1f32], &Device::Cpu)?;
+/// let mut model = Hooked::new(Counter { sum: one.zeros_like()? });
+/// let plan = Plan::of(Restored::new(&mut model)).cache(":x")?;
+/// assert_eq!(plan.run(|m| m.forward(&one))?.output.to_vec1::<f32>()?, [1.]);
+/// assert_eq!(plan.run(|m| m.forward(&one))?.output.to_vec1::<f32>()?, [1.]);
+/// drop(plan);
+/// assert_eq!(model.sum.to_vec1::<f32>()?, [0.]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
+pub struct Restored<'h, M: AutoHook + Clone> {
+    hooked: &'h mut Hooked<M>,
+    beginning: M,
+}
+
+impl<'h, M: AutoHook + Clone> Restored<'h, M> {
+    /// The model is put back to what it is now.
+    pub fn new(hooked: &'h mut Hooked<M>) -> Self {
+        let beginning = (**hooked).clone();
+        Self { hooked, beginning }
+    }
+
+    fn restore(&mut self) {
+        *Hooked::parts_mut(self.hooked).0 = self.beginning.clone();
+    }
+}
+
+impl<M: AutoHook + Clone> Drop for Restored<'_, M> {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+impl<'m, M: AutoHook + Clone> Lends<'m, M> for Restored<'_, M> {
+    type Model = &'m mut M;
+}
+
+impl<M: AutoHook + Clone> Access<M> for Restored<'_, M> {}
+
+#[allow(private_interfaces)]
+impl<M: AutoHook + Clone> sealed::Access<M> for Restored<'_, M> {
+    fn model(&self) -> &M {
+        self.hooked
+    }
+
+    fn tree(&self) -> Arc<Tree> {
+        Hooked::tree(self.hooked)
+    }
+
+    fn hooks(&self) -> &HookManager {
+        self.hooked.manager_as_it_is()
+    }
+
+    fn begin(&mut self) {
+        self.restore();
+    }
+
+    fn parts(&mut self) -> (&mut M, &Learned) {
+        Hooked::parts_mut(self.hooked)
+    }
+
+    fn run<'m, T>(model: &'m mut M, f: impl FnOnce(&'m mut M) -> T) -> T
+    where
+        Self: 'm,
+    {
+        f(model)
     }
 
     fn lend<T>(cell: &RefCell<Self>, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {

@@ -17,9 +17,9 @@ use candle_core::{Device, Tensor};
 pub use activations::Activations;
 
 use crate::error::Result;
+use crate::lookup::FastMap;
 use crate::pattern::Pattern;
 use crate::run::{Capture, CaptureAny, Kept, Labels};
-use crate::tree::FastMap;
 use crate::value::AnyValue;
 use parts::Parts;
 

@@ -7,10 +7,10 @@ use candle_core::Tensor;
 
 use crate::access::Access;
 use crate::cache::{ActivationCache, Activations};
-use crate::error::{Error, Result};
+use crate::error::{BoxedError, Error, Result};
 use crate::hooked::Hooked;
 use crate::pattern::Pattern;
-use crate::plan::{BoxedError, Plan};
+use crate::plan::Plan;
 use crate::run::Action;
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 pub use crate::nearest::nearest;
 
+/// Any error that converts: candle's, anyhow's, our own.
+pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+
 /// `Result` with [`hookpoint::Error`](Error).
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -293,6 +296,14 @@ pub enum ErrorKind {
              record with a plan without `.replay(..)`"
     )]
     RecordingReplay,
+    /// Which values have rows shows only where there are several copies of them.
+    #[error(
+        "rows that are repeated {copies} times show nothing\n  give `note_rows` an input with all rows twice"
+    )]
+    NoRows {
+        /// How many copies there were to be.
+        copies: usize,
+    },
     /// `collect` ends with the last cached point, and there is none.
     #[error(
         "`collect` ends with the last cached point, and this plan caches nothing\n  \
@@ -323,7 +334,7 @@ pub enum ErrorKind {
     #[error("{report}")]
     CheckFailed {
         /// What was found.
-        report: Box<crate::check::CheckReport>,
+        report: Box<crate::report::CheckReport>,
     },
     /// A plan that asks for gradients was run without a backward pass.
     #[error("`.{method}(..)` does not compute gradients, and the plan asks for them: {}\n  use `.backward(..)`, which runs the model to its end and differentiates what the closure returns", some_of(requests))]

@@ -185,27 +185,27 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-pub mod ablate;
+pub mod access;
 pub mod check;
 pub mod error;
 pub mod listen;
 pub mod manage;
 pub mod memory;
 pub mod pattern;
+pub mod recording;
 pub mod registry;
-pub mod sweep;
 pub mod track;
 
-mod access;
 mod cache;
 mod capture;
 mod device;
 mod fingerprint;
 mod hooked;
+mod lookup;
 mod nearest;
 mod plan;
 mod raw;
-mod recording;
+mod report;
 mod run;
 mod select;
 mod tree;
@@ -215,16 +215,16 @@ mod value;
 #[path = "private.rs"]
 pub mod __private;
 
-pub use access::{Access, Lends, Lent};
+pub use access::{Access, Lent};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
 pub use device::{device, device_from_env, DEVICE_VARIABLE};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{BoxedError, Error, ErrorKind, Result};
 pub use hooked::Hooked;
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use listen::Listener;
 pub use pattern::{Index, Pattern};
-pub use plan::{BoxedError, GradRun, Plan, Run, Scan};
+pub use plan::{GradRun, Plan, Run, Scan};
 pub use recording::Recording;
 pub use run::{
     side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Step,
@@ -233,6 +233,13 @@ pub use run::{
 pub use select::IntoPatterns;
 pub use tree::{AutoHook, HookDict, HookEntry, Kind, Visitor};
 pub use value::HookValue;
+
+/// What visits the parts of models and values: for an [`AutoHook`](trait@AutoHook) or a [`HookValue`](trait@HookValue) that
+/// is written by hand.
+pub mod visit {
+    pub use crate::tree::Visitor;
+    pub use crate::value::{EachTensor, Place};
+}
 
 /// Everything that most programs need: `use hookpoint::prelude::*;`
 pub mod prelude {

@@ -1,8 +1,8 @@
 //! How much memory is in use, where somebody counts.
 //!
 //! A library cannot see what a tensor operation allocates. A program can let it: with a [`CountingAllocator`] as
-//! its allocator, [`Sweep`](crate::sweep::Sweep)s measure what their runs take, and keep to their
-//! [budget](crate::sweep::Sweep::budget) by that.
+//! its allocator, a [`Profile`](crate::listen::Profile) knows it of every module, and the sweeps of `hookpoint-interp`
+//! keep to their budget by it.
 //!
 //! ```
 //! use std::alloc::System;
@@ -36,7 +36,7 @@ pub fn in_use() -> Option<usize> {
 }
 
 /// How many bytes the elements of a tensor take.
-pub(crate) fn bytes_of(tensor: &candle_core::Tensor) -> usize {
+pub fn bytes_of(tensor: &candle_core::Tensor) -> usize {
     tensor.elem_count() * tensor.dtype().size_in_bytes()
 }
 
@@ -58,9 +58,9 @@ pub(crate) fn given_back(bytes: usize) {
     IN_USE.fetch_sub(bytes, Relaxed);
 }
 
-/// Does something, and says how much more was in use at its peak than when it began, by whatever thread. None
+/// Does something, and says how many bytes more were in use at its peak than when it began, by whatever thread. None
 /// where nobody counts, or where another measurement is under way.
-pub(crate) fn peak_of<T>(f: impl FnOnce() -> T) -> (T, Option<usize>) {
+pub fn peak_of<T>(f: impl FnOnce() -> T) -> (T, Option<usize>) {
     let measurer = match MEASURER.try_lock() {
         Ok(guard) => Some(guard),
         // Whoever had it has panicked, and measures no more.

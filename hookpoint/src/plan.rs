@@ -6,6 +6,7 @@ mod prepared;
 mod ran;
 mod recent;
 mod scan;
+mod short;
 mod spent;
 mod verbs;
 
@@ -18,7 +19,7 @@ use candle_core::Tensor;
 
 use crate::access::Access;
 use crate::cache::Activations;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::hooked::Hooked;
 use crate::listen::Listener;
 use crate::pattern::Pattern;
@@ -30,14 +31,9 @@ use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, NodeId, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
-pub(crate) use finish::{Keeps, Taped, Way};
-use prepared::{Prepared, Replays, Trust};
+use prepared::{Prepared, Recorded};
 pub use ran::Run;
-pub(crate) use recent::Recent;
 pub use scan::Scan;
-
-/// Any error that converts: candle's, anyhow's, our own.
-pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is to be done during runs of a model. Made by [`Hooked::plan`], built by chaining, and good
 /// for any number of runs.
@@ -77,8 +73,7 @@ pub struct Plan<'a, M, H = &'a Hooked<M>> {
     tree: Arc<Tree>,
     requests: Vec<Request<'a>>,
     allows: Allows,
-    /// What need not be done again.
-    replays: Option<Replays>,
+    recording: Recorded,
     audience: Audience<'a>,
     prepared: RefCell<Option<Rc<Prepared<'a>>>>,
     of: PhantomData<&'a M>,
@@ -89,8 +84,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     pub fn of(hooked: H) -> Self {
         let tree = hooked.tree();
         let (requests, prepared, of) = (Vec::new(), RefCell::default(), PhantomData);
-        let (allows, replays, audience) = Default::default();
-        Self { hooked: RefCell::new(hooked), tree, requests, allows, replays, audience, prepared, of }
+        let (allows, recording, audience) = Default::default();
+        Self { hooked: RefCell::new(hooked), tree, requests, allows, recording, audience, prepared, of }
     }
 
     pub(crate) fn request(&mut self, pattern: Pattern, action: Action<'a>) -> Result<()> {
@@ -263,22 +258,27 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     ///
     /// A run whose calls are made with other inputs than the recorded ones is an error, and so is one after weights
     /// were changed.
-    pub fn replay(self, recording: &Recording) -> Result<Self> {
-        self.replaying(recording, 1, Trust::Nothing)
-    }
-
-    /// As [`replay`](Self::replay), for an input whose rows are those that were recorded, so many times.
-    pub(crate) fn replay_rows(self, recording: &Recording, copies: usize) -> Result<Self> {
-        self.replaying(recording, copies, Trust::Caller)
-    }
-
-    fn replaying(mut self, recording: &Recording, copies: usize, trust: Trust) -> Result<Self> {
-        // What a sweep asks is in order, and it would be asked for every run of it.
-        if trust == Trust::Nothing {
-            recording.schedule(&self.tree, &self.requests, copies, &|_| false)?;
+    pub fn replay(mut self, recording: &Recording) -> Result<Self> {
+        // A run that is not compared belongs to somebody who makes many, each of which asks this again.
+        if recording.compares() {
+            recording.schedule(&self.tree, &self.requests, &|_| false)?;
         }
         self.prepared.take();
-        self.replays = Some(Replays { recording: recording.clone(), copies, trust });
+        self.recording = Recorded::Replayed(recording.clone());
+        Ok(self)
+    }
+
+    /// Has the runs of this plan note which of the recorded values have the rows of the input: they are given the
+    /// recorded input with all its rows so many times, one after the other, at least two. After that
+    /// [`Recording::repeated`] answers runs with any number of copies.
+    ///
+    /// All calls are made, so a plan that replays a recording does so no more.
+    pub fn note_rows(mut self, recording: &Recording, copies: usize) -> Result<Self> {
+        if copies < 2 {
+            return Err(ErrorKind::NoRows { copies }.into());
+        }
+        self.prepared.take();
+        self.recording = Recorded::Repeated(recording.clone(), copies);
         Ok(self)
     }
 

@@ -1,4 +1,6 @@
-//! The only file with `unsafe`.
+//! The only file with `unsafe`, and therefore longer than others: whoever wants to know whether the crate is sound reads this
+//! one. What needs none is beside it: `any` has values that can be copied, `hears` says what a thread is to tell, `views` and
+//! `lifetimes` are what is known of receivers.
 //!
 //! Instrumented code passes values of types that neither the macro nor the runtime can name. Three
 //! things are done with them here, each with its argument beside it:
@@ -9,12 +11,17 @@
 //!    borrow's.
 //! 2. [`Receiver`] finds the module behind a receiver expression: `m`, `&m`, `Box<M>`, a guard. It calls the module
 //!    where its lifetimes do not matter, or the model is seen to hold it.
-//! 3. [`Scope`] keeps the current run of a thread, and its current backward pass, which borrow from the
-//!    caller's stack.
+//! 3. [`Current`] keeps what is current on a thread, such as its run, which borrows from the caller's stack. What it is
+//!    does not matter here.
 //!
 //! Besides, [`CountingAllocator`] hands every request on to another allocator.
 
 #![allow(unsafe_code)]
+
+mod any;
+pub(crate) mod hears;
+mod lifetimes;
+mod views;
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::any::TypeId;
@@ -22,13 +29,17 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
+use std::thread::LocalKey;
 
 use candle_core::{Tensor, Var};
 
 use crate::memory::{given_back, taken};
-use crate::run::{BackwardPass, RunState};
-use crate::tree::{AutoHook, Tree};
-use crate::value::{AnyValue, DynamicOps};
+pub use any::AnyValue;
+use hears::Pause;
+pub use hears::{active, operations_wanted, values_wanted};
+pub(crate) use hears::{hearing, listen_to_values, paused};
+use lifetimes::Lifetimes;
+use views::{Itself, View};
 
 // ---------------------------------------------------------------------------------------------
 // 1. Values of unknown type
@@ -198,6 +209,22 @@ pub unsafe trait Plain: Sized + 'static {
     }
 }
 
+/// The id of a type without lifetimes: values with it are of that very type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PlainId(TypeId);
+
+impl PlainId {
+    /// The id of `T`, or of the type that it stands for.
+    pub fn of<T: Plain>() -> Self {
+        Self(T::id())
+    }
+
+    /// The id as such.
+    pub fn get(self) -> TypeId {
+        self.0
+    }
+}
+
 macro_rules! plain {
     ($($ty:ty),* $(,)?) => { $(
         // SAFETY: none of these types has a lifetime.
@@ -206,18 +233,13 @@ macro_rules! plain {
 }
 plain!(Tensor, Var, bool, usize, u32, i32, i64, f32, f64, String, candle_core::Error, candle_core::D);
 plain!(candle_nn::rnn::LSTMState, candle_nn::rnn::GRUState);
-plain!(
-    candle_nn::Linear,
-    candle_nn::Embedding,
-    candle_nn::LayerNorm,
-    candle_nn::RmsNorm,
-    candle_nn::GroupNorm
-);
-plain!(candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::PReLU);
-plain!(candle_nn::Activation, candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ops::Identity);
 plain!(candle_nn::attention::AttnMask);
-plain!(candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d, candle_nn::LSTM, candle_nn::GRU);
-plain!(candle_core::quantized::QMatMul);
+
+// Names alone, to which no lifetime can be given: of a type that has some, `'static` would not be true.
+macro_rules! plain_layers {
+    ($($($path:ident)::+ : $by:ident;)*) => { plain!($($($path)::+),*); };
+}
+hookpoint_grad::layers!(plain_layers);
 
 // SAFETY: built from types that have no lifetimes.
 unsafe impl<T: Plain> Plain for Option<T> {}
@@ -293,18 +315,22 @@ impl Slot {
         original
     }
 
-    /// As `put`, for a value of any type that is known at run time ([`DynamicOps`]).
-    pub(crate) fn put_any<'s, T: ?Sized>(&'s mut self, original: &'s T, new: AnyValue) -> &'s T {
+    /// As `put`, for a value of a type without lifetimes, which is `known` to have none.
+    pub(crate) fn put_any<'s, T: ?Sized>(
+        &'s mut self,
+        original: &'s T,
+        new: AnyValue,
+        known: PlainId,
+    ) -> &'s T {
         let id = typeid::of::<T>();
-        // Only types without lifetimes are known, so the ids say that `T` is the type of `new`.
-        if !new.is(id) || DynamicOps::for_type(id).is_none() {
+        if id != known.get() || !new.is(id) {
             return original;
         }
         *self = Self::Any(Box::new(new));
         let Self::Any(kept) = self else { return original };
         let kept: *const () = ptr::from_ref(&*kept.value).cast();
-        // SAFETY: `T` is the type of the value, hence sized, and a reference to it is a plain pointer; the
-        // value is in an `Arc` that the slot keeps, and the slot is borrowed for 's.
+        // SAFETY: `T` has no lifetimes, so its id says that it is the type of the value, hence sized, and a reference to
+        // it is a plain pointer; the value is in an `Arc` that the slot keeps, and the slot is borrowed for 's.
         unsafe { std::mem::transmute_copy::<*const (), &'s T>(&kept) }
     }
 }
@@ -361,7 +387,7 @@ impl Drop for Kept {
 /// parameters, and `#[derive(..)]` stands on the definition of a type, never on an alias.
 pub unsafe trait Derived: Sized + 'static {
     /// A copy for `get_any`, where the type can be cloned.
-    fn copy(&self) -> Option<crate::value::AnyValue>;
+    fn copy(&self) -> Option<AnyValue>;
 }
 
 /// Stands for such a type where a [`Plain`] one is wanted.
@@ -478,158 +504,6 @@ impl Receiver {
     }
 }
 
-/// Does it matter which lifetimes a module has, of whose type nothing else is compared?
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lifetimes {
-    /// It has none, or is called in the same way whatever they are.
-    DoNotMatter,
-    /// It may matter.
-    Matter,
-}
-
-impl Lifetimes {
-    fn of<T: ?Sized, C: Caller<T>>() -> Self {
-        let name = std::any::type_name::<T>();
-        // A closure is a module by what it is, and was compiled for all lifetimes that it can have.
-        match C::FOR_ALL_LIFETIMES || name.ends_with("{{closure}}") || has_no_lifetimes(name) {
-            true => Self::DoNotMatter,
-            false => Self::Matter,
-        }
-    }
-}
-
-/// Is this the name, as the compiler gives it, of a type without lifetimes? Compilers before 1.92 leave lifetimes out of
-/// names: for them every type may have one.
-fn has_no_lifetimes(name: &str) -> bool {
-    struct Short<'a>(PhantomData<&'a ()>);
-    struct Around<T>(PhantomData<T>);
-    trait Gives {
-        type Type;
-    }
-    impl Gives for Around<u8> {
-        type Type = Short<'static>;
-    }
-    static TELLS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    let tells = || {
-        let names = [
-            std::any::type_name::<Short<'static>>(),
-            std::any::type_name::<Around<(u8, Short<'static>)>>(),
-            std::any::type_name::<<Around<u8> as Gives>::Type>(),
-            std::any::type_name::<std::borrow::Cow<'static, str>>(),
-        ];
-        names.iter().all(|name| name.contains('\''))
-    };
-    // A reference, a trait object, a function or a closure may have lifetimes that its name does not show.
-    let may_hide = ["'", "&", "*", "{", "dyn ", "fn(", "impl "];
-    *TELLS.get_or_init(tells) && !may_hide.iter().any(|sign| name.contains(sign))
-}
-
-/// A type through which a module of type `T` can be reached.
-trait View<T: ?Sized> {
-    fn view(&self) -> Option<&T>;
-
-    /// The box that holds the module, if it is not the receiver itself.
-    fn holder(&self) -> Option<(*const (), TypeId)> {
-        None
-    }
-
-    /// Is there a box around the module?
-    const BOXED: bool;
-}
-
-fn place<B>(holder: &B) -> (*const (), TypeId) {
-    (ptr::from_ref(holder).cast(), typeid::of::<B>())
-}
-
-/// Stands for `T` itself, which as a blanket implementation would overlap with the others.
-#[repr(transparent)]
-struct Itself<T: ?Sized>(T);
-
-impl<T> View<T> for Itself<T> {
-    fn view(&self) -> Option<&T> {
-        Some(&self.0)
-    }
-
-    const BOXED: bool = false;
-}
-
-macro_rules! views {
-    ($boxed:literal: $($ty:ty),* $(,)?) => { $(
-        impl<'a, T: ?Sized + 'a> View<T> for $ty {
-            fn view(&self) -> Option<&T> {
-                Some(self)
-            }
-
-            const BOXED: bool = $boxed;
-        }
-    )* };
-}
-views!(
-    false:
-    &'a T,
-    &'a mut T,
-    &'a &'a T,
-    &'a mut &'a T,
-    &'a &'a mut T,
-    &'a mut &'a mut T,
-    std::cell::Ref<'a, T>,
-    std::cell::RefMut<'a, T>,
-    std::sync::MutexGuard<'a, T>,
-    std::sync::RwLockReadGuard<'a, T>,
-    std::sync::RwLockWriteGuard<'a, T>,
-);
-views!(true: Box<T>, std::sync::Arc<T>, std::rc::Rc<T>);
-
-macro_rules! boxed_views {
-    ($($ty:ty),* $(,)?) => { $(
-        impl<'a, T: ?Sized + 'a> View<T> for $ty {
-            fn view(&self) -> Option<&T> {
-                Some(self)
-            }
-
-            fn holder(&self) -> Option<(*const (), TypeId)> {
-                Some(place(&**self))
-            }
-
-            const BOXED: bool = true;
-        }
-    )* };
-}
-boxed_views!(
-    &'a Box<T>,
-    &'a mut Box<T>,
-    &'a std::sync::Arc<T>,
-    &'a mut std::sync::Arc<T>,
-    &'a std::rc::Rc<T>,
-);
-
-macro_rules! optional_views {
-    ($($ty:ty: $get:expr, $holder:expr;)*) => { $(
-        impl<'a, T: ?Sized + 'a> View<T> for $ty {
-            fn view(&self) -> Option<&T> {
-                let get: fn(&Self) -> Option<&T> = $get;
-                get(self)
-            }
-
-            fn holder(&self) -> Option<(*const (), TypeId)> {
-                let holder: fn(&Self) -> Option<(*const (), TypeId)> = $holder;
-                holder(self)
-            }
-
-            const BOXED: bool = true;
-        }
-    )* };
-}
-optional_views!(
-    Option<&'a T>: |o| o.as_deref(), |_| None;
-    &'a Option<&'a T>: |o| o.as_deref(), |_| None;
-    Option<&'a mut T>: |o| o.as_deref(), |_| None;
-    Option<&'a Box<T>>: |o| o.map(|boxed| &**boxed), |o| o.map(place);
-    &'a Option<&'a Box<T>>: |o| o.map(|boxed| &**boxed), |o| o.map(place);
-    Option<&'a std::sync::Arc<T>>: |o| o.map(|shared| &**shared), |o| o.map(place);
-    &'a Option<&'a std::sync::Arc<T>>: |o| o.map(|shared| &**shared), |o| o.map(place);
-);
-
 unsafe fn locate<W: View<T>, T: ?Sized>(pointer: *const ()) -> Option<*const ()> {
     // SAFETY: the caller vouches that a `W` is borrowed here.
     let viewed = unsafe { &*pointer.cast::<W>() }.view()?;
@@ -712,165 +586,79 @@ pub(crate) fn receiver_itself<T, C: Caller<T>>() -> (TypeId, Receiver) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// 3. The current run of a thread
+// 3. What is current on a thread
 // ---------------------------------------------------------------------------------------------
 
-/// What instrumented code is to tell the current run of.
-pub(crate) mod hears {
-    /// Calls of modules and of annotated methods: whenever there is a run.
-    pub const CALLS: u8 = 1;
-    /// What is bound to names in the method that is being executed.
-    pub const VALUES: u8 = 2;
-    /// Operations on tensors, which may use a parameter.
-    pub const OPERATIONS: u8 = 4;
+/// Something that borrows, by a name that does not.
+pub(crate) trait Borrows {
+    /// It.
+    type With<'a>;
+}
+
+/// What is current on a thread: something on the stack of a function that is being executed.
+pub(crate) struct Current<B: Borrows>(Cell<(*const B::With<'static>, Pause)>);
+
+impl<B: Borrows> Current<B> {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self(Cell::new((ptr::null(), Pause::NONE)))
+    }
+
+    /// Runs `f` with `it` as what is current on this thread.
+    pub fn with<T>(current: &'static LocalKey<Self>, it: &B::With<'_>, f: impl FnOnce() -> T) -> T {
+        struct Back<B: Borrows + 'static>(&'static LocalKey<Current<B>>, (*const B::With<'static>, Pause));
+        impl<B: Borrows> Drop for Back<B> {
+            fn drop(&mut self) {
+                // On a thread that is being torn down nothing is current.
+                let _ = self.0.try_with(|current| current.0.set(self.1));
+            }
+        }
+        // The lifetime is forgotten here and nowhere else. The pointer leaves the thread-local as `Back` is dropped,
+        // which is before this function returns or unwinds, hence while `it` is borrowed.
+        let pointer = ptr::from_ref(it).cast::<B::With<'static>>();
+        let _back = Back(current, current.with(|current| current.0.replace((pointer, Pause::now()))));
+        f()
+    }
+
+    /// Gives what is current to `f`; none where nothing is, or where it is [paused].
+    #[inline]
+    pub fn get<T>(current: &'static LocalKey<Self>, f: impl FnOnce(&B::With<'_>) -> T) -> Option<T> {
+        let (pointer, since) = current.with(|current| current.0.get());
+        if pointer.is_null() || since != Pause::now() {
+            return None;
+        }
+        // SAFETY: a pointer is current only inside `with`, which borrows what it points to for that time; the reference
+        // cannot leave `f`, because its lifetime is unknown to it.
+        Some(f(unsafe { &*pointer.cast::<B::With<'_>>() }))
+    }
+}
+
+/// What the model of the current run can be asked: does it hold a module of this type at this address now, which is called
+/// as a whole and has a size?
+struct Holds<'m>(&'m dyn Fn(usize, TypeId) -> bool);
+
+struct OfModel;
+
+impl Borrows for OfModel {
+    type With<'a> = Holds<'a>;
 }
 
 thread_local! {
-    static CURRENT: Cell<*const RunState<'static>> = const { Cell::new(ptr::null()) };
-    /// 0 where there is no run: what instrumented code looks at, and all that it looks at when idle.
-    static HEARS: Cell<u8> = const { Cell::new(0) };
-    static PASS: Cell<*const BackwardPass<'static>> = const { Cell::new(ptr::null()) };
-    static MODEL: Cell<Option<Model>> = const { Cell::new(None) };
+    static MODEL: Current<OfModel> = const { Current::new() };
 }
 
-/// The model of the current run, which can be walked over again.
-#[derive(Clone, Copy)]
-struct Model {
-    pointer: *const (),
-    holds: unsafe fn(*const (), usize, TypeId) -> bool,
-}
-
-/// Is somebody listening on this thread? One load and one branch.
-#[inline(always)]
-pub fn active() -> bool {
-    HEARS.with(|hears| hears.get() != 0)
-}
-
-/// Does somebody want the values that are bound in the method that is being executed?
-#[inline(always)]
-pub fn values_wanted() -> bool {
-    HEARS.with(|hears| hears.get() & hears::VALUES != 0)
-}
-
-/// Does somebody want to know of operations on tensors?
-#[inline(always)]
-pub fn operations_wanted() -> bool {
-    HEARS.with(|hears| hears.get() & hears::OPERATIONS != 0)
-}
-
-/// Says whether the values of the method that is now being executed are wanted.
-pub(crate) fn listen_to_values(wanted: bool) {
-    let values = if wanted { hears::VALUES } else { 0 };
-    HEARS.with(|hears| hears.set(hears.get() & !hears::VALUES | values));
-}
-
-/// Puts back what was current before, on return, error and panic alike.
-struct Scope {
-    run: *const RunState<'static>,
-    hears: u8,
-    pass: *const BackwardPass<'static>,
-    model: Option<Model>,
-}
-
-impl Scope {
-    fn enter(run: *const RunState<'static>, hears: u8, pass: *const BackwardPass<'static>) -> Self {
-        Self {
-            run: CURRENT.with(|current| current.replace(run)),
-            hears: HEARS.with(|cell| cell.replace(hears)),
-            pass: PASS.with(|current| current.replace(pass)),
-            model: MODEL.with(|current| current.take()),
-        }
-    }
-}
-
-impl Drop for Scope {
-    fn drop(&mut self) {
-        // A thread that is being torn down has no current run, and needs none.
-        let _ = CURRENT.try_with(|current| current.set(self.run));
-        let _ = HEARS.try_with(|hears| hears.set(self.hears));
-        let _ = PASS.try_with(|current| current.set(self.pass));
-        let _ = MODEL.try_with(|current| current.set(self.model));
-    }
-}
-
-/// Runs `f` with `state` as the current run of this thread.
-pub(crate) fn with_run<T>(state: &RunState<'_>, f: impl FnOnce() -> T) -> T {
-    // The lifetime is forgotten here and in `with_pass` only. The pointer leaves the thread-local in
-    // `Scope`'s drop, which runs before this function returns or unwinds, hence while `state` is borrowed.
-    let pointer = ptr::from_ref(state).cast::<RunState<'static>>();
-    let _scope = Scope::enter(pointer, state.hears(), ptr::null());
-    f()
-}
-
-/// Runs `f`, which runs `model` in the current run. The model is borrowed all that time, and can be asked what it
+/// Runs `f`, which runs a model in the current run. The model is borrowed all that time, and `holds` says what it
 /// [holds](is_held). Nothing is known of a model that is borrowed exclusively.
-pub(crate) fn with_model<M: AutoHook, T>(model: &M, f: impl FnOnce() -> T) -> T {
-    struct Back(Option<Model>);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            let _ = MODEL.try_with(|current| current.set(self.0));
-        }
-    }
-    // As in `with_run`: the pointer is forgotten before this function returns or unwinds.
-    let now = Model { pointer: ptr::from_ref(model).cast(), holds: holds::<M> };
-    let _back = Back(MODEL.with(|current| current.replace(Some(now))));
-    f()
+pub(crate) fn with_model<T>(holds: &dyn Fn(usize, TypeId) -> bool, f: impl FnOnce() -> T) -> T {
+    Current::with(&MODEL, &Holds(holds), f)
 }
 
-unsafe fn holds<M: AutoHook>(pointer: *const (), address: usize, module: TypeId) -> bool {
-    // SAFETY: the caller vouches that an `M` is borrowed here.
-    let model = unsafe { &*pointer.cast::<M>() };
-    Tree::of(model).has_leaf_at(address, module)
-}
-
-/// Does the model of the current run hold a module of this type at this address now, which is called as a whole and has a
-/// size? Then a value of that type at that address is that module, since two values that live at one time are not in one
-/// place. The walk knows its lifetimes: it takes in nothing that is not a [`Module`](candle_core::Module) with them.
+/// Does the model of the current run hold this module now? Then a value of that type at that address is that module, since
+/// two values that live at one time are not in one place. The walk over the model knows its lifetimes: it takes in
+/// nothing that is not a [`Module`](candle_core::Module) with them.
 fn is_held(address: usize, module: TypeId) -> bool {
-    let model = MODEL.with(Cell::get);
-    // What a `visit` does is no part of the run, and may be annotated.
-    model.is_some_and(|model| {
-        paused(|| {
-            // SAFETY: a model is there only inside `with_model`, which borrows it for that time.
-            unsafe { (model.holds)(model.pointer, address, module) }
-        })
-    })
-}
-
-/// Runs `f`, which differentiates, with `pass` as the current backward pass of this thread, and no
-/// current run.
-pub(crate) fn with_pass<T>(pass: &BackwardPass<'_>, f: impl FnOnce() -> T) -> T {
-    // As in `with_run`.
-    let _scope = Scope::enter(ptr::null(), 0, ptr::from_ref(pass).cast::<BackwardPass<'static>>());
-    f()
-}
-
-/// Runs `f` with no current run and no backward pass: what a hook does is not hooked.
-pub(crate) fn paused<T>(f: impl FnOnce() -> T) -> T {
-    let _scope = Scope::enter(ptr::null(), 0, ptr::null());
-    f()
-}
-
-/// Gives the current backward pass to `f`, if there is one.
-pub(crate) fn current_pass<T>(f: impl FnOnce(&BackwardPass<'_>) -> T) -> Option<T> {
-    let pointer = PASS.with(Cell::get);
-    if pointer.is_null() {
-        return None;
-    }
-    // SAFETY: a pointer is current only inside `with_pass`, which borrows the pass for that time; the
-    // reference cannot leave `f`, because its lifetime is unknown to it.
-    Some(f(unsafe { &*pointer.cast::<BackwardPass<'_>>() }))
-}
-
-/// Gives the current run to `f`, if there is one.
-pub(crate) fn current<T>(f: impl FnOnce(&RunState<'_>) -> T) -> Option<T> {
-    let pointer = CURRENT.with(Cell::get);
-    if pointer.is_null() {
-        return None;
-    }
-    // SAFETY: a pointer is current only inside `with_run`, which borrows the state for that time;
-    // the reference cannot leave `f`, because its lifetime is unknown to it.
-    Some(f(unsafe { &*pointer.cast::<RunState<'_>>() }))
+    // What a walk over the model does is no part of the run, and may be annotated.
+    Current::get(&MODEL, |model| paused(|| (model.0)(address, module))).unwrap_or(false)
 }
 
 // ---------------------------------------------------------------------------------------------

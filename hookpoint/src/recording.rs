@@ -7,25 +7,56 @@
 //! between modules, and modules with side effects, always run.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::Tensor;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
-use crate::memory::bytes_of;
+use crate::lookup::{FastMap, FastSet};
 use crate::pattern::{point_name, Pattern};
 use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
-use crate::tree::{FastMap, FastSet, Kind, NodeId, Tree, Weight};
+use crate::tree::{Kind, NodeId, Tree, Weight};
 
 /// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
 /// [`Plan::replay`](crate::Plan::replay).
 ///
 /// It holds the outputs of the model's modules, which it shares with nobody's memory but their own: a clone
-/// costs nothing.
+/// costs nothing. It also knows in which order everything happened: [`reached`](Self::reached) has the points,
+/// [`calls`](Self::calls) the modules.
+///
+/// # More rows
+///
+/// Changes that are to be compared can share a run: their inputs are laid side by side in the first dimension, the
+/// batch. [`repeated`](Self::repeated) is the recording for such a run.
+///
+/// ```
+#[doc = include_str!("two_layers.txt")]
+/// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+/// let (_, recording) = model.record(|m| m.forward(&x))?;
+/// let twice = Tensor::cat(&[&x, &x], 0)?;
+/// // Which values have the rows of the input?
+/// model.plan().note_rows(&recording, 2)?.run(|m| m.forward(&twice))?;
+///
+/// let plan = model.plan().hook(":hidden[1]", |_, row| Ok(Some((row * 5.)?)))?;
+/// let run = plan.replay(&recording.repeated(2))?.run(|m| m.forward(&twice))?;
+/// assert_eq!(run.output.to_vec2::<f32>()?, [[1., 0.], [5., 0.]]);
+/// assert_eq!(run.replayed().collect::<Vec<_>>(), ["up"]);
+/// # Ok::<(), hookpoint::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Recording {
     inner: Arc<Inner>,
+    of: Of,
+}
+
+/// Of which runs is it?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Those with the input that was recorded: inputs and weights are compared.
+    ItsInput,
+    /// Those with its rows so many times. Nothing is compared.
+    Rows(usize),
 }
 
 struct Inner {
@@ -36,12 +67,18 @@ struct Inner {
     weights: Vec<(String, Fingerprint)>,
     /// Variables that they compute with and do not show.
     variables: Vec<(Tensor, Fingerprint)>,
-    /// What calls gave, repeated as often as was last asked for.
-    repeated: Mutex<Repeated>,
+    rows: Mutex<Repeats>,
 }
 
-/// Values by the number of their call, and how often they are repeated.
-type Repeated = (usize, FastMap<usize, Tensor>);
+/// What is known of runs whose rows are repeated.
+#[derive(Default)]
+struct Repeats {
+    /// By the number of the call.
+    rows: Vec<Rows>,
+    copies: usize,
+    /// What calls gave, repeated as often as was last asked for.
+    values: FastMap<usize, Tensor>,
+}
 
 struct RecordedCall {
     module: u32,
@@ -54,27 +91,56 @@ struct RecordedCall {
     inside: Vec<(u32, u32)>,
     /// What it was called with.
     inputs: Fingerprint,
-    rows: Rows,
 }
 
 /// What becomes of a value when the rows of the input are repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rows {
-    /// Nobody has looked.
+#[non_exhaustive]
+pub enum Rows {
+    /// Nobody has looked: no run has [noted](crate::Plan::note_rows) it.
     Unknown,
     /// Its first dimension is the batch.
     Batch,
     /// It does not depend on the batch.
     Same,
-    /// Something else.
+    /// Something else: such calls are made.
     Other,
 }
 
-/// A point that was reached, as a pattern names it.
-pub(crate) struct Reached {
+/// A point that was reached while a model was recorded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Reached {
+    /// Its name.
     pub name: String,
-    /// When, and with what shape.
-    pub visits: Vec<(u32, Vec<usize>)>,
+    /// The pattern that selects this point alone.
+    pub pattern: Pattern,
+    /// When, and with what shape, in order: one for each call.
+    pub visits: Vec<Visit>,
+}
+
+/// One time that a point was reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Visit {
+    /// When, on the clock of the recording, which counts everything that happened.
+    pub time: u32,
+    /// The shape of what was there.
+    pub shape: Vec<usize>,
+}
+
+/// A call of a module, as it was recorded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Replayable<'r> {
+    /// The path of the module.
+    pub name: Arc<str>,
+    /// When the call began and ended, on the clock of the [visits](Visit).
+    pub time: (u32, u32),
+    /// What it gave.
+    pub value: &'r Tensor,
+    /// What becomes of the value when the rows of the input are repeated.
+    pub rows: Rows,
 }
 
 impl Recording {
@@ -108,12 +174,35 @@ impl Recording {
                 value,
                 inside: inside.into_iter().collect(),
                 inputs: call.inputs,
-                rows: Rows::Unknown,
             }
         };
         let calls = values.calls.iter().enumerate().map(recorded).collect();
-        let (points, weights, variables, repeated) = (times.points, Vec::new(), Vec::new(), Mutex::default());
-        Self { inner: Arc::new(Inner { tree, calls, points, weights, variables, repeated }) }
+        let (points, weights, variables, rows) = (times.points, Vec::new(), Vec::new(), Mutex::default());
+        let inner = Arc::new(Inner { tree, calls, points, weights, variables, rows });
+        Self { inner, of: Of::ItsInput }
+    }
+
+    /// The recording for runs whose input is the recorded one with all its rows so many times, one after the other.
+    /// It answers the calls whose values have rows, or do not depend on them, as a plan that
+    /// [notes rows](crate::Plan::note_rows) has found out; before that, and where there is more than one copy, none.
+    ///
+    /// Inputs and weights are not compared with the recorded ones, whatever the number of copies: they have to be
+    /// right. What is learned of a recording is known to its clones and to those that are repeated, too.
+    #[must_use]
+    pub fn repeated(&self, copies: usize) -> Self {
+        Self { inner: self.inner.clone(), of: Of::Rows(copies) }
+    }
+
+    fn copies(&self) -> usize {
+        match self.of {
+            Of::ItsInput => 1,
+            Of::Rows(copies) => copies,
+        }
+    }
+
+    /// Are inputs and weights compared with the recorded ones?
+    pub(crate) fn compares(&self) -> bool {
+        self.of == Of::ItsInput
     }
 
     /// Notes what the model computes with, so that it is seen when that has changed.
@@ -165,82 +254,65 @@ impl Recording {
     }
 
     /// Looks at what became of the values in a run with so many copies of the input.
-    pub(crate) fn compare_rows(&mut self, repeated: &Log, copies: usize) {
+    pub(crate) fn compare_rows(&self, repeated: &Log, copies: usize) {
         let dims: FastMap<(u32, u32), &Vec<usize>> =
             repeated.calls.iter().map(|call| ((call.module, call.visit), &call.dims)).collect();
-        let Some(inner) = Arc::get_mut(&mut self.inner) else { return };
-        for call in &mut inner.calls {
-            let Some(value) = &call.value else { continue };
+        let rows = self.inner.calls.iter().map(|call| {
+            let Some(value) = &call.value else { return Rows::Unknown };
             let (one, all) = (value.dims(), dims.get(&(call.module, call.visit)));
-            call.rows = match all {
+            match all {
                 Some(all) if *all == one => Rows::Same,
                 Some(all) if is_repeated(one, all, copies) => Rows::Batch,
                 _ => Rows::Other,
-            };
-        }
+            }
+        });
+        self.inner.repeats().rows = rows.collect();
     }
 
-    /// The modules that have given a tensor by this time.
-    pub(crate) fn modules_before(&self, time: u32) -> Result<Vec<Pattern>> {
-        let mut met = FastSet::default();
-        let calls = self.inner.calls.iter().filter(|call| call.value.is_some() && call.time.1 <= time);
-        let nodes = calls.filter(|call| met.insert(call.module));
-        let nodes = nodes.filter_map(|call| self.inner.tree.node_of_module(call.module));
-        nodes.map(|node| self.inner.tree.name(node).parse()).collect()
+    /// The calls of modules that can be answered, in the order in which they began.
+    pub fn calls(&self) -> impl Iterator<Item = Replayable<'_>> {
+        let rows = self.inner.repeats().rows.clone();
+        self.inner.calls.iter().enumerate().filter_map(move |(at, call)| {
+            let value = call.value.as_ref()?;
+            let name = self.inner.tree.name(self.inner.tree.node_of_module(call.module)?);
+            let rows = rows.get(at).copied().unwrap_or(Rows::Unknown);
+            Some(Replayable { name, time: call.time, value, rows })
+        })
     }
 
     /// The points that a pattern selects, in the order in which they were first reached.
-    pub(crate) fn reached(&self, pattern: &Pattern) -> Vec<Reached> {
-        reached(&self.inner.tree, &self.inner.points, pattern)
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let (_, recording) = model.record(|m| m.forward(&x))?;
+    /// let reached = recording.reached(&"*".parse()?)?;
+    /// assert_eq!(reached.iter().map(|point| &*point.name).collect::<Vec<_>>(), ["up", "down"]);
+    /// assert_eq!(reached[0].visits[0].shape, [1, 2]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn reached(&self, pattern: &Pattern) -> Result<Vec<Reached>> {
+        let tree = &self.inner.tree;
+        let on_path = |point: &&LoggedPoint| pattern.matches_path(tree.segments(point.key.node));
+        let found = by_name(tree, self.inner.points.iter().filter(on_path), pattern).into_iter();
+        let reached = |(name, visits): Named| {
+            let visits = visits.into_iter().map(|(time, shape)| Visit { time, shape }).collect();
+            Ok(Reached { pattern: name.parse()?, name, visits })
+        };
+        found.map(reached).collect()
     }
 
     /// When the last of everything happened.
-    pub(crate) fn duration(&self) -> u32 {
+    pub fn duration(&self) -> u32 {
         let points = self.inner.points.iter().flat_map(|point| &point.visits).map(|(time, _)| *time);
         points.max().unwrap_or(0)
     }
 
-    /// Bytes of everything that points showed, added up: more than one run ever needs at once.
-    pub(crate) fn bytes_seen(&self) -> usize {
-        // Points are known by shape alone; most have the type of what modules give.
-        let kept = self.inner.calls.iter().filter_map(|call| call.value.as_ref());
-        let wide = kept.map(|value| value.dtype().size_in_bytes()).max().unwrap_or(4);
-        let size = |(_, dims): &(u32, Vec<usize>)| dims.iter().product::<usize>() * wide;
-        self.inner.points.iter().flat_map(|point| &point.visits).map(size).sum()
-    }
-
-    /// Bytes of what it keeps.
-    pub(crate) fn bytes_kept(&self) -> usize {
-        self.inner.calls.iter().filter_map(|call| call.value.as_ref()).map(bytes_of).sum()
-    }
-
-    /// Bytes of the answers that runs get which are changed at these times, and which are repeated for every
-    /// copy of the input: each answer once, since it is kept for the next run.
-    pub(crate) fn bytes_repeated(&self, times: &[u32]) -> usize {
-        let (mut times, mut repeated) = (times.to_vec(), FastMap::default());
-        times.dedup();
-        for time in times {
-            let mut until = 0;
-            for (at, call) in self.inner.calls.iter().enumerate() {
-                let Some(value) = call.value.as_ref().filter(|_| call.time.0 > until && call.time.1 < time)
-                else {
-                    continue;
-                };
-                until = call.time.1;
-                if call.rows != Rows::Same {
-                    repeated.insert(at, bytes_of(value));
-                }
-            }
-        }
-        repeated.into_values().sum()
-    }
-
-    /// Which calls need not be made by a run with these requests, where the input is repeated so often.
+    /// Which calls need not be made by a run with these requests.
     pub(crate) fn schedule(
         &self,
         tree: &Arc<Tree>,
         requests: &[Request<'_>],
-        copies: usize,
         heard: &dyn Fn(NodeId) -> bool,
     ) -> Result<Schedule> {
         let own = self.own_nodes(tree)?;
@@ -257,8 +329,8 @@ impl Recording {
                 request.nodes.iter().filter_map(|node| own.get(*node as usize).copied().flatten()).collect();
             let mut times: Vec<u32> = Vec::new();
             let points = self.inner.points.iter().filter(|point| nodes.contains(&point.key.node));
-            for point in by_name(&self.inner.tree, points, &request.pattern) {
-                let visits = point.visits.iter().map(|(time, _)| *time);
+            for (_, visits) in by_name(&self.inner.tree, points, &request.pattern) {
+                let visits = visits.iter().map(|(time, _)| *time);
                 wanted.extend(visits.clone());
                 times.extend(visits.enumerate().filter_map(|(call, time)| {
                     request.pattern.call().is_none_or(|wanted| wanted == call).then_some(time)
@@ -296,16 +368,16 @@ impl Recording {
             end < change && wanted.get(next).is_none_or(|time| *time >= end)
         };
         let mut answers = FastMap::default();
-        let mut until = 0;
+        let (mut until, copies, repeats) = (0, self.copies(), self.inner.repeats());
         for (at, call) in self.inner.calls.iter().enumerate() {
-            let fits = copies == 1 || matches!(call.rows, Rows::Batch | Rows::Same);
+            let fits = copies == 1 || matches!(repeats.rows.get(at), Some(Rows::Batch | Rows::Same));
             let can = call.value.is_some() && fits && call.time.0 > until;
             if can && is_undisturbed(call.time) {
                 until = call.time.1;
                 answers.insert((call.module, call.visit), at);
             }
         }
-        Ok(Schedule { recording: self.clone(), answers, copies, compares: false })
+        Ok(Schedule { recording: self.clone(), answers })
     }
 
     /// For every node of `tree`, the one that it is here. The parameters of a model may come and go with
@@ -340,6 +412,12 @@ impl std::fmt::Debug for Recording {
     }
 }
 
+impl Inner {
+    fn repeats(&self) -> MutexGuard<'_, Repeats> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Is the weight of this name part of one of these modules?
 fn is_inside(weight: &str, modules: &HashSet<Arc<str>>) -> bool {
     let ends = weight.match_indices(['.', ':']).map(|(at, _)| at).chain([0, weight.len()]);
@@ -357,33 +435,27 @@ fn of_weight(tensor: &Tensor) -> Result<Fingerprint> {
     Ok(fingerprint)
 }
 
-/// The points that a pattern selects of those that a run has reached, in the order in which they first were.
-pub(crate) fn reached(tree: &Tree, points: &[LoggedPoint], pattern: &Pattern) -> Vec<Reached> {
-    let on_path = |point: &&LoggedPoint| pattern.matches_path(tree.segments(point.key.node));
-    by_name(tree, points.iter().filter(on_path), pattern)
-}
+/// A point by its name, and when it was reached, with what shape.
+type Named = (String, Vec<(u32, Vec<usize>)>);
 
-/// The same, by name: bindings of two methods may have one, and are counted together.
-fn by_name<'p>(
-    tree: &Tree,
-    points: impl Iterator<Item = &'p LoggedPoint>,
-    pattern: &Pattern,
-) -> Vec<Reached> {
-    let mut reached: Vec<Reached> = Vec::new();
+/// The points that a pattern selects, by name: bindings of two methods may have one, and are counted together. In the
+/// order in which they were first reached.
+fn by_name<'p>(tree: &Tree, points: impl Iterator<Item = &'p LoggedPoint>, pattern: &Pattern) -> Vec<Named> {
+    let mut reached: Vec<Named> = Vec::new();
     let mut places: FastMap<String, usize> = FastMap::default();
     for point in points {
         let Some(value) = named_by(pattern, point) else { continue };
         let name = point_name(tree.segments(point.key.node), value);
         let at = *places.entry(name.clone()).or_insert(reached.len());
         match reached.get_mut(at) {
-            Some(same) => same.visits.extend(point.visits.iter().cloned()),
-            None => reached.push(Reached { name, visits: point.visits.clone() }),
+            Some((_, visits)) => visits.extend(point.visits.iter().cloned()),
+            None => reached.push((name, point.visits.clone())),
         }
     }
-    for point in &mut reached {
-        point.visits.sort_by_key(|(time, _)| *time);
+    for (_, visits) in &mut reached {
+        visits.sort_by_key(|(time, _)| *time);
     }
-    reached.sort_by_key(|point| point.visits.first().map(|(time, _)| *time));
+    reached.sort_by_key(|(_, visits)| visits.first().map(|(time, _)| *time));
     reached
 }
 
@@ -406,19 +478,12 @@ pub(crate) struct Schedule {
     recording: Recording,
     /// By module and number of the call: the number of the recorded one.
     answers: FastMap<(u32, u32), usize>,
-    copies: usize,
-    /// Are inputs compared with those that were recorded?
-    compares: bool,
 }
 
 impl Schedule {
-    /// Compares what calls are made with, before they are answered.
-    pub fn comparing(self) -> Self {
-        Self { compares: true, ..self }
-    }
-
+    /// Are inputs compared with those that were recorded, before calls are answered?
     pub fn compares(&self) -> bool {
-        self.compares
+        self.recording.compares()
     }
 
     /// What a call was made with.
@@ -437,27 +502,29 @@ impl Schedule {
 
     /// What a call gives, for as many copies of the input as there are.
     pub fn value(&self, at: usize) -> Option<Tensor> {
-        let inner = &self.recording.inner;
-        let call = inner.calls.get(at)?;
-        let value = call.value.as_ref()?;
-        if self.copies == 1 || call.rows == Rows::Same {
+        let (inner, copies) = (&self.recording.inner, self.recording.copies());
+        let value = inner.calls.get(at)?.value.as_ref()?;
+        if copies == 1 {
             return Some(value.clone());
         }
-        let mut kept = inner.repeated.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.0 != self.copies {
-            *kept = (self.copies, FastMap::default());
+        let mut repeats = inner.repeats();
+        if repeats.rows.get(at) == Some(&Rows::Same) {
+            return Some(value.clone());
         }
-        if let Some(repeated) = kept.1.get(&at) {
+        if repeats.copies != copies {
+            (repeats.copies, repeats.values) = (copies, FastMap::default());
+        }
+        if let Some(repeated) = repeats.values.get(&at) {
             return Some(repeated.clone());
         }
-        let repeated = repeat_rows(value, self.copies).ok()?;
-        kept.1.insert(at, repeated.clone());
+        let repeated = repeat_rows(value, copies).ok()?;
+        repeats.values.insert(at, repeated.clone());
         Some(repeated)
     }
 }
 
 /// The rows of a tensor, all of them so many times.
-pub(crate) fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
+fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
     match times {
         1 => Ok(tensor.clone()),
         _ => Tensor::cat(&vec![tensor.contiguous()?; times], 0),

@@ -10,7 +10,9 @@
 //! | [`Patching`] | which activations make the difference between two inputs? |
 //! | [`SteeringVector`] | in which direction is a model to be pushed? |
 //! | [`lens`] | what does a transformer think at each layer, and which of its parts make it think so? |
-//! | [`sweeps`] | which layer, position or head of a transformer matters? what do they tell each other? |
+//! | [`Sweep`] | what changes when one part is changed, for one part after the other? |
+//! | [`sweep::transformer`] | which layer, position or head of a transformer matters? what do they tell each other? |
+//! | [`ablate`] | what does a model do without a part of itself? |
 //!
 //! ```
 #![doc = include_str!("two_layers.txt")]
@@ -31,16 +33,16 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod ablate;
 pub mod attribution;
 pub mod lens;
 pub mod patching;
 pub mod steer;
-pub mod sweeps;
+pub mod sweep;
 
 mod transformer;
 
-pub use hookpoint::ablate;
-pub use hookpoint::sweep::{self, Sweep};
 pub use patching::{Effect, Patching};
 pub use steer::SteeringVector;
+pub use sweep::Sweep;
 pub use transformer::{Head, Norm, Output, Site, Transformer};

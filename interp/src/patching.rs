@@ -3,10 +3,9 @@
 use std::fmt;
 
 use candle_core::{Device, Tensor};
-use hookpoint::sweep::{Batch, SweepCell};
-use hookpoint::{
-    sweep::Sweep, Activations, AutoHook, BoxedError, Error, ErrorKind, Hooked, IntoPatterns, Result,
-};
+use hookpoint::{Activations, AutoHook, BoxedError, Error, ErrorKind, Hooked, IntoPatterns, Result};
+
+use crate::sweep::{Batch, Sweep, SweepCell};
 
 /// What single activations of a clean input do in a run with a corrupted one.
 ///

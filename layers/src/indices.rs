@@ -160,7 +160,7 @@ impl<K: Into<String>> FromIterator<(K, Tensor)> for MaxPoolIndices {
 /// ```
 /// use candle_core::{Device, Module, Tensor};
 /// use hookpoint_layers::{
-///     save_maxpool_indices, use_indices_in_maxunpool, MaxPool2d, MaxUnpool2d, Sequential,
+///     save_maxpool_indices, use_indices_in_maxunpool, AfterUse, MaxPool2d, MaxUnpool2d, Sequential,
 /// };
 /// use hookpoint::prelude::*;
 ///
@@ -172,7 +172,7 @@ impl<K: Into<String>> FromIterator<(K, Tensor)> for MaxPoolIndices {
 /// assert_eq!(encoded.to_vec3::<f32>()?, [[[4.]]]);
 /// assert_eq!(indices.get("pool").unwrap().to_vec3::<i64>()?, [[[3]]]);
 ///
-/// let decoded = use_indices_in_maxunpool(&decoder, &indices, false, |m| m.forward(&encoded))?;
+/// let decoded = use_indices_in_maxunpool(&decoder, &indices, AfterUse::Keep, |m| m.forward(&encoded))?;
 /// assert_eq!(decoded.to_vec3::<f32>()?, [[[0., 0.], [0., 4.]]]);
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
@@ -213,34 +213,43 @@ where
     }
 }
 
+/// What becomes of indices that were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AfterUse {
+    /// They can be used again.
+    Keep,
+    /// They are taken away, so that each is used once.
+    Consume,
+}
+
 /// Runs `f` with saved indices for every [`MaxUnpool2d`] of the model that it reaches.
 ///
 /// A layer takes the indices that were saved under its own path; see [`MaxPoolIndices::rename`]. The first
 /// call of the layer takes those of the first call of the pooling, and so on. If one call was saved, every
 /// call takes that, unless the indices are consumed.
 ///
-/// With `consume`, what was used is taken away, and cannot be used again. A run that fails consumes nothing.
+/// With [`AfterUse::Consume`], what was used is taken away, and cannot be used again. A run that fails consumes nothing.
 /// Indices that are missing, used up, or of another shape are errors, and so are indices for which there is
 /// no such layer or whose layer was not reached.
 ///
 /// ```
 /// # use candle_core::{Device, Module, Tensor};
-/// # use hookpoint_layers::{use_indices_in_maxunpool, MaxPoolIndices, MaxUnpool2d, Sequential};
+/// # use hookpoint_layers::{use_indices_in_maxunpool, AfterUse, MaxPoolIndices, MaxUnpool2d, Sequential};
 /// # use hookpoint::prelude::*;
 /// # let decoder = Hooked::new(Sequential::new().add("up", MaxUnpool2d::new(2)?)?);
 /// # let x = Tensor::new(&[[[4f32]]], &Device::Cpu)?;
 /// let indices: MaxPoolIndices = [("up", Tensor::new(&[[[3i64]]], &Device::Cpu)?)].into_iter().collect();
-/// use_indices_in_maxunpool(&decoder, &indices, true, |m| m.forward(&x))?;
+/// use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| m.forward(&x))?;
 /// assert!(indices.is_empty());
 ///
-/// let again = use_indices_in_maxunpool(&decoder, &indices, true, |m| m.forward(&x)).unwrap_err();
+/// let again = use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| m.forward(&x)).unwrap_err();
 /// assert!(again.to_string().starts_with("the indices for `up` are used up"));
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
 pub fn use_indices_in_maxunpool<M, T, E, F>(
     hooked: &Hooked<M>,
     indices: &MaxPoolIndices,
-    consume: bool,
+    after: AfterUse,
     f: F,
 ) -> Result<T>
 where
@@ -249,7 +258,7 @@ where
     E: Into<BoxedError>,
 {
     let unpools = layers_of::<MaxUnpool2d, M>(hooked, "MaxUnpool2d")?;
-    let mut uses = Uses::of(indices, consume, &unpools)?;
+    let mut uses = Uses::of(indices, after, &unpools)?;
     let problem: RefCell<Option<Error>> = RefCell::default();
     let run = || {
         let mut plan = hooked.plan().allow_unfired();
@@ -293,7 +302,7 @@ fn layers_of<L, M: AutoHook>(hooked: &Hooked<M>, name: &str) -> Result<Vec<Strin
 /// when this is dropped, unless the run went well.
 struct Uses<'i> {
     indices: &'i MaxPoolIndices,
-    consume: bool,
+    after: AfterUse,
     entries: Vec<Entry>,
     /// How many calls of each entry were given out.
     given: RefCell<Vec<usize>>,
@@ -301,7 +310,7 @@ struct Uses<'i> {
 }
 
 impl<'i> Uses<'i> {
-    fn of(indices: &'i MaxPoolIndices, consume: bool, unpools: &[String]) -> Result<Self> {
+    fn of(indices: &'i MaxPoolIndices, after: AfterUse, unpools: &[String]) -> Result<Self> {
         let mut all = indices.lock();
         let meant = all.iter().filter(|entry| !entry.saved.is_empty());
         if let Some(stray) = meant.clone().find(|entry| !unpools.contains(&entry.name)) {
@@ -309,14 +318,14 @@ impl<'i> Uses<'i> {
             return Err(ErrorKind::NoMatch { pattern, nearest }.into());
         }
         let entries = all.clone();
-        if consume {
+        if after == AfterUse::Consume {
             all.iter_mut().filter(|entry| !entry.saved.is_empty()).for_each(|entry| {
                 entry.saved.clear();
                 entry.consumed = true;
             });
         }
         let given = RefCell::new(vec![0; entries.len()]);
-        Ok(Self { indices, consume, entries, given, finished: false })
+        Ok(Self { indices, after, entries, given, finished: false })
     }
 
     fn find(&self, path: &str, call: usize) -> Result<(usize, &Saved)> {
@@ -330,13 +339,13 @@ impl<'i> Uses<'i> {
         };
         let saved = match entry.saved.as_slice() {
             [] => return Err(missing(path, entry.consumed, &names())),
-            [only] if !self.consume => Some(only),
+            [only] if self.after == AfterUse::Keep => Some(only),
             several => several.get(call),
         };
         saved.map(|saved| (at, saved)).ok_or_else(|| {
-            let (count, remedy) = match self.consume {
-                true => (entry.saved.len(), "; do not consume them, if one call may use what another has used"),
-                false => (entry.saved.len(), ""),
+            let (count, remedy) = match self.after {
+                AfterUse::Consume => (entry.saved.len(), "; do not consume them, if one call may use what another has used"),
+                AfterUse::Keep => (entry.saved.len(), ""),
             };
             Error::msg(format!(
                 "`{path}` was called {} times, and there are indices of {count}\n  save those of as many calls{remedy}",
@@ -396,7 +405,7 @@ impl<'i> Uses<'i> {
 
     /// Puts back what is left, before what others may have added.
     fn put_back(&mut self) {
-        if !self.consume {
+        if self.after == AfterUse::Keep {
             return;
         }
         let mut all = self.indices.lock();

@@ -52,13 +52,14 @@ use candle_core::Result;
 use hookpoint::HookValue;
 
 pub use distribution::{Distribution, Normal};
-pub use indices::{save_maxpool_indices, use_indices_in_maxunpool, MaxPoolIndices};
+pub use indices::{save_maxpool_indices, use_indices_in_maxunpool, AfterUse, MaxPoolIndices};
 pub use lambda::Lambda;
 pub use max_pool::MaxPool2d;
 pub use max_unpool::MaxUnpool2d;
 pub use random::Random;
 pub use sample::Sample;
 pub use sequential::{Sequential, SequentialT};
+pub use window::Rounding;
 
 /// What layers hand on to each other: a tensor, or any value that can be copied and says which tensors it
 /// holds. Derive [`HookValue`](derive@hookpoint::HookValue) for a type to make it one.

@@ -67,9 +67,9 @@ impl MaxPool2d {
         Ok(Self { rows: self.rows.with_dilation(rows)?, columns: self.columns.with_dilation(columns)? })
     }
 
-    /// Are there windows that the input fills only in part, at its end?
-    pub fn with_ceil_mode(self, ceil_mode: bool) -> Self {
-        let rounding = if ceil_mode { Rounding::Ceil } else { Rounding::Floor };
+    /// Whether there are windows that the input fills only in part, at its end: PyTorch's `ceil_mode` is
+    /// [`Rounding::Ceil`].
+    pub fn with_rounding(self, rounding: Rounding) -> Self {
         let (rows, columns) = (Axis { rounding, ..self.rows }, Axis { rounding, ..self.columns });
         Self { rows, columns }
     }

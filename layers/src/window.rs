@@ -14,7 +14,7 @@ pub(super) struct Axis {
 
 /// What becomes of a window that ends behind the input and its padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rounding {
+pub enum Rounding {
     /// It is left out.
     Floor,
     /// It counts, if it begins inside the input or the padding before it.

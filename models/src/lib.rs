@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use candle_core::{Device, Tensor};
-//! use hookpoint::ablate;
+//! use hookpoint_interp::ablate;
 //! use hookpoint::prelude::*;
 //! use hookpoint_models::gpt2::{Generation, Gpt2};
 //!

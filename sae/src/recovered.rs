@@ -2,10 +2,10 @@
 
 use candle_core::Tensor;
 use hookpoint::{
-    ablate,
     track::{Over, Tracker},
     AutoHook, Error, ErrorKind, Hooked, Result,
 };
+use hookpoint_interp::ablate;
 
 use super::metrics::LossRecovered;
 use super::model::Sae;

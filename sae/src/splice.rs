@@ -27,7 +27,7 @@ use super::model::Sae;
 ///
 /// // Feature 7 is taken away, and all features are kept to be looked at.
 /// let splice = Splice::new(&sae).with_error_term().with_edits(|plan| {
-///     plan.hook("hook_sae_acts_post[..., 7]", hookpoint::ablate::zero())?.cache("hook_sae_acts_post")
+///     plan.hook("hook_sae_acts_post[..., 7]", hookpoint_interp::ablate::zero())?.cache("hook_sae_acts_post")
 /// })?;
 /// let run = model.plan().hook("blocks.1.hook_resid_post", splice.hook())?.run(|m| m.forward(&ids))?;
 /// assert_eq!(run.output.dims()[1], 3);

@@ -19,7 +19,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("hookpoint-interp", &["hookpoint"]),
     ("hookpoint-models", &["hookpoint", "hookpoint-interp", "hookpoint-kernels", "hookpoint-layers"]),
     ("hookpoint-harvest", &["hookpoint", "hookpoint-models"]),
-    ("hookpoint-sae", &["hookpoint", "hookpoint-harvest", "hookpoint-kernels", "hookpoint-models"]),
+    (
+        "hookpoint-sae",
+        &["hookpoint", "hookpoint-harvest", "hookpoint-interp", "hookpoint-kernels", "hookpoint-models"],
+    ),
     ("hookpoint-cli", &["hookpoint-annotate", "hookpoint-harvest"]),
 ];
 

@@ -7,7 +7,9 @@
 mod crates;
 /// Which module uses which, read from the source.
 mod modules;
+/// What a crate exports, read from its source.
+mod public;
 /// The rooms of the engine, from bottom to top.
 mod rooms;
-/// The names at the root of `hookpoint`, pinned.
+/// The public surface, pinned.
 mod surface;

@@ -1,9 +1,7 @@
 use candle_core::{DType, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::{
-    ablate,
-    track::{Over, Tracker},
-};
+use hookpoint::track::{Over, Tracker};
+use hookpoint_interp::ablate;
 use hookpoint_interp::lens::{Attribution, By, Detection, Detector, HeadScores, LogitLens, Target};
 use hookpoint_interp::{Head, Patching, SteeringVector, Transformer};
 use hookpoint_models::gpt2::Gpt2;

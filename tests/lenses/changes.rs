@@ -1,10 +1,10 @@
 use candle_core::{IndexOp, Tensor};
 use hookpoint::prelude::*;
 use hookpoint::{
-    ablate,
     track::{Over, Tracker},
     Steps,
 };
+use hookpoint_interp::ablate;
 use hookpoint_interp::{Head, Patching, SteeringVector, Transformer};
 use hookpoint_models::gpt2::{Generation, Gpt2};
 

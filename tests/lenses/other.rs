@@ -181,7 +181,7 @@ fn a_head_that_is_ablated_adds_nothing() -> Test {
     let model = other();
     let head = model.head_point(Head { layer: 1, head: 1 })?;
     assert_eq!(head, "layers.1:found[:, :, 1]");
-    model.manager().register("off", head.as_str()).hook(hookpoint::ablate::zero())?;
+    model.manager().register("off", head.as_str()).hook(hookpoint_interp::ablate::zero())?;
     let found = Attribution::of(&model, &ids(), &Target::token(4), By::Head)?;
     assert_eq!(numbers(&found.part("L1H1")?), [0.; 10]);
     assert_close("sum", &found.total()?, found.logits());

@@ -115,7 +115,7 @@ fn half_precision_is_taken_apart_in_f32() -> Test {
 fn registered_hooks_are_in_force() -> Test {
     let model = Hooked::new(model("base"));
     let hooks = model.manager();
-    hooks.register("off", "blocks.1.attn.hook_z[:, :, 2]").hook(hookpoint::ablate::zero())?;
+    hooks.register("off", "blocks.1.attn.hook_z[:, :, 2]").hook(hookpoint_interp::ablate::zero())?;
     let found = Attribution::of(&model, &ids(), &Target::token(4), By::Head)?;
     assert_eq!(numbers(&found.part("L1H2")?), [0.; 12]);
     assert_close("sum", &found.total()?, found.logits());

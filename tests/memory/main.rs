@@ -6,10 +6,10 @@
 use candle_core::{Device, Tensor};
 use hookpoint::memory::{self, CountingAllocator};
 use hookpoint::prelude::*;
-use hookpoint::sweep::SweepResult;
 use hookpoint_counting::{held, most_of, Counting};
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
+use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part};
+use hookpoint_interp::sweep::SweepResult;
 use hookpoint_models::gpt2::{Config, Gpt2};
 
 /// It counts by itself, beside the allocator that is tested.
@@ -35,7 +35,7 @@ fn a_sweep_keeps_to_its_budget() -> anyhow::Result<()> {
         [(Part::ResidPre, Cells::Each), (Part::HeadOut, Cells::All), (Part::Pattern, Cells::All)]
     {
         let sweep = |budget: usize, alone: bool| -> hookpoint::Result<SweepResult> {
-            let sweep = sweeps::over(&model, part, cells)?.budget(budget);
+            let sweep = transformer::over(&model, part, cells)?.budget(budget);
             let sweep = if alone { sweep.one_by_one() } else { sweep };
             metric.patch(sweep, &clean, &corrupted)
         };

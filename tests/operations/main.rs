@@ -19,5 +19,7 @@ mod callees;
 mod frozen;
 /// The functions of `hookpoint_grad`.
 mod functions;
+/// Candle's layers.
+mod layers;
 /// Closures, trait objects, types that are not annotated.
 mod opaque;

@@ -1,7 +1,7 @@
 //! `tests/fixtures/maxpool.json` is written by `scripts/fixtures/maxpool.py`.
 
 use candle_core::{DType, Device, Tensor, Var};
-use hookpoint_layers::{MaxPool2d, MaxUnpool2d};
+use hookpoint_layers::{MaxPool2d, MaxUnpool2d, Rounding};
 use serde_json::Value;
 
 use crate::tensors::{device, Test};
@@ -47,7 +47,7 @@ fn pool(case: &Value) -> MaxPool2d {
     let pool = MaxPool2d::new(pair(case, "kernel")).unwrap();
     let pool = pool.with_stride(pair(case, "stride")).unwrap().with_padding(pair(case, "padding")).unwrap();
     let pool = pool.with_dilation(pair(case, "dilation")).unwrap();
-    pool.with_ceil_mode(case["ceil_mode"].as_bool().unwrap())
+    pool.with_rounding(if case["ceil_mode"].as_bool().unwrap() { Rounding::Ceil } else { Rounding::Floor })
 }
 
 /// Equal, where not-a-number is equal to itself.
@@ -149,7 +149,8 @@ fn gradients_agree_with_small_steps() -> Test {
     let count = 2 * 3 * 6 * 5;
     let numbers: Vec<f64> = (0..count).map(|n| ((n * 53) % 181) as f64 / 10.).collect();
     let x = Var::from_vec(numbers, (2, 3, 6, 5), &device())?;
-    let pool = MaxPool2d::new((3, 2))?.with_stride((2, 1))?.with_padding((1, 1))?.with_ceil_mode(true);
+    let pool =
+        MaxPool2d::new((3, 2))?.with_stride((2, 1))?.with_padding((1, 1))?.with_rounding(Rounding::Ceil);
     let f = |x: &Tensor| -> candle_core::Result<Tensor> {
         let pooled = pool.forward_with_indices(x)?.0;
         // Each output counts differently.
@@ -244,7 +245,8 @@ fn inputs_that_do_not_fit_are_errors_that_say_why() -> Test {
     // Every element of the only window is padding; PyTorch gives an index outside of the plane.
     let wide = MaxPool2d::new(2)?.with_padding(1)?.with_dilation(4)?;
     assert!(forward(&wide, &[1, 1, 3, 3], DType::F32).contains("lies in the padding alone"));
-    let huge = MaxPool2d::new(2)?.with_dilation(usize::MAX)?.with_stride(usize::MAX)?.with_ceil_mode(true);
+    let huge =
+        MaxPool2d::new(2)?.with_dilation(usize::MAX)?.with_stride(usize::MAX)?.with_rounding(Rounding::Ceil);
     assert!(!forward(&huge, &[1, 1, 0, 0], DType::F32).is_empty());
     Ok(())
 }

@@ -7,8 +7,8 @@ use candle_nn::{Activation, BatchNorm, Dropout, Linear};
 use hookpoint::prelude::*;
 use hookpoint::{ErrorKind, Kind};
 use hookpoint_layers::{
-    save_maxpool_indices, use_indices_in_maxunpool, Distribution, Lambda, Layer, MaxPool2d, MaxPoolIndices,
-    MaxUnpool2d, Normal, Random, Sample, Sequential, SequentialT,
+    save_maxpool_indices, use_indices_in_maxunpool, AfterUse, Distribution, Lambda, Layer, MaxPool2d,
+    MaxPoolIndices, MaxUnpool2d, Normal, Random, Sample, Sequential, SequentialT,
 };
 
 use crate::tensors::{device, linear, numbers, wave, Test};
@@ -541,7 +541,7 @@ fn the_example_of_its_documentation() -> Test {
     assert_eq!(indices.names(), ["pool"]);
     assert_eq!(indices.get("pool").unwrap().to_vec3::<i64>()?, [[[3]]]);
     assert_eq!(encoded.to_vec3::<f32>()?, [[[4.]]]);
-    let decoded = use_indices_in_maxunpool(&decoder(), &indices, false, |m| m.forward(&encoded))?;
+    let decoded = use_indices_in_maxunpool(&decoder(), &indices, AfterUse::Keep, |m| m.forward(&encoded))?;
     assert_eq!(decoded.to_vec3::<f32>()?, [[[0., 0.], [0., 4.]]]);
     Ok(())
 }
@@ -551,12 +551,12 @@ fn indices_are_consumed_or_not() -> Test {
     let (encoded, indices) = save_maxpool_indices(&encoder(), |m| m.forward(&image()))?;
     let decoder = decoder();
     for _ in 0..2 {
-        use_indices_in_maxunpool(&decoder, &indices, false, |m| m.forward(&encoded))?;
+        use_indices_in_maxunpool(&decoder, &indices, AfterUse::Keep, |m| m.forward(&encoded))?;
         assert_eq!(indices.len(), 1);
     }
-    use_indices_in_maxunpool(&decoder, &indices, true, |m| m.forward(&encoded))?;
+    use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| m.forward(&encoded))?;
     assert!(indices.is_empty() && indices.get("pool").is_none());
-    for consume in [true, false] {
+    for consume in [AfterUse::Consume, AfterUse::Keep] {
         let error =
             use_indices_in_maxunpool(&decoder, &indices, consume, |m| m.forward(&encoded)).unwrap_err();
         assert!(error.to_string().starts_with("the indices for `pool` are used up"), "{error}");
@@ -569,7 +569,7 @@ fn layers_of_other_names_get_indices_under_their_own() -> Test {
     let encoder = Sequential::new().add("aaa", Activation::Relu)?.add("foobar", MaxPool2d::new(2)?)?;
     let decoder = Sequential::new().add("useless", Activation::Relu)?.add("baz", MaxUnpool2d::new(2)?)?;
     let (encoder, decoder) = (Hooked::new(encoder), Hooked::new(decoder));
-    for consume in [true, false] {
+    for consume in [AfterUse::Consume, AfterUse::Keep] {
         let (encoded, mut indices) = save_maxpool_indices(&encoder, |m| m.forward(&image()))?;
         // Without a translation, the error says what there is and what to do.
         let error =
@@ -578,7 +578,7 @@ fn layers_of_other_names_get_indices_under_their_own() -> Test {
         indices.rename("foobar", "baz")?;
         let decoded = use_indices_in_maxunpool(&decoder, &indices, consume, |m| m.forward(&encoded))?;
         assert_eq!(decoded.to_vec3::<f32>()?, [[[0., 0.], [0., 4.]]]);
-        assert_eq!(indices.is_empty(), consume);
+        assert_eq!(indices.is_empty(), consume == AfterUse::Consume);
     }
     Ok(())
 }
@@ -644,7 +644,7 @@ fn indices_go_past_everything_between_pooling_and_unpooling() -> Test {
     for stage in 0..2 {
         indices.rename(&format!("stages.{stage}.pool"), format!("stages.{stage}"))?;
     }
-    let decoded = use_indices_in_maxunpool(&decoder, &indices, true, |m| m.forward(&encoded))?;
+    let decoded = use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| m.forward(&encoded))?;
     assert_eq!(decoded.dims(), x.dims());
     // What is not 0 is what was there before, and it is what pooling gives again.
     let kept = decoded.ne(0f32)?;
@@ -688,7 +688,8 @@ fn a_pooling_that_gives_its_indices_itself_is_saved_too() -> Test {
     assert_eq!(indices.get("pool").unwrap().to_vec3::<i64>()?, [[[3]]]);
     // Indices that the model passes by itself stay what they are: those that are given are not used.
     let other: MaxPoolIndices = [("unpool", Tensor::new(&[[[0i64]]], &device())?)].into_iter().collect();
-    let error = use_indices_in_maxunpool(&model, &other, true, |m| m.forward(&image())).unwrap_err();
+    let error =
+        use_indices_in_maxunpool(&model, &other, AfterUse::Consume, |m| m.forward(&image())).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unfired { .. }), "{error}");
     assert_eq!(other.len(), 1);
     Ok(())

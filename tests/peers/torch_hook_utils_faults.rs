@@ -7,8 +7,8 @@ use candle_nn::Activation;
 use hookpoint::prelude::*;
 use hookpoint::ErrorKind;
 use hookpoint_layers::{
-    save_maxpool_indices, use_indices_in_maxunpool, Lambda, MaxPool2d, MaxPoolIndices, MaxUnpool2d, Sample,
-    Sequential,
+    save_maxpool_indices, use_indices_in_maxunpool, AfterUse, Lambda, MaxPool2d, MaxPoolIndices, MaxUnpool2d,
+    Rounding, Sample, Sequential,
 };
 
 use crate::tensors::{device, linear, numbers, wave, Test};
@@ -55,21 +55,21 @@ fn a_panic_leaves_nothing_behind() -> Test {
 fn a_run_that_fails_or_panics_consumes_no_indices() -> Test {
     let (encoded, indices) = save_maxpool_indices(&encoder(), |m| m.forward(&image()))?;
     let decoder = decoder();
-    let failed = use_indices_in_maxunpool(&decoder, &indices, true, |m| -> anyhow::Result<()> {
+    let failed = use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| -> anyhow::Result<()> {
         m.forward(&encoded)?;
         anyhow::bail!("later")
     });
     assert_eq!(failed.unwrap_err().to_string(), "later");
     assert_eq!(indices.len(), 1);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        use_indices_in_maxunpool(&decoder, &indices, true, |m| -> candle_core::Result<()> {
+        use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| -> candle_core::Result<()> {
             m.forward(&encoded)?;
             panic!("oh")
         })
     }));
     assert!(panicked.is_err());
     assert_eq!(indices.len(), 1);
-    assert!(use_indices_in_maxunpool(&decoder, &indices, true, |m| m.forward(&encoded)).is_ok());
+    assert!(use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| m.forward(&encoded)).is_ok());
     Ok(())
 }
 
@@ -120,7 +120,7 @@ fn every_call_of_a_pooling_is_saved_and_used_in_order() -> Test {
     let saved: Vec<_> = indices.calls("pool").iter().map(|indices| numbers(indices)[0]).collect();
     assert_eq!(saved, [3., 0.]);
     let decode = |count: usize| {
-        use_indices_in_maxunpool(&decoder, &indices, true, |m| {
+        use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| {
             encoded.iter().take(count).map(|x| m.forward(x)).collect::<candle_core::Result<Vec<_>>>()
         })
     };
@@ -138,9 +138,10 @@ fn one_saved_call_serves_every_call_if_it_is_not_consumed() -> Test {
     let (encoded, indices) = save_maxpool_indices(&encoder(), |m| m.forward(&image()))?;
     let decoder = decoder();
     let twice = |m: &Sequential| m.forward(&encoded).and_then(|_| m.forward(&(&encoded * 2.)?));
-    let output = use_indices_in_maxunpool(&decoder, &indices, false, twice)?;
+    let output = use_indices_in_maxunpool(&decoder, &indices, AfterUse::Keep, twice)?;
     assert_eq!(output.to_vec3::<f32>()?, [[[0., 0.], [0., 8.]]]);
-    let error = use_indices_in_maxunpool(&decoder, &indices, true, twice).unwrap_err().to_string();
+    let error =
+        use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, twice).unwrap_err().to_string();
     assert!(error.contains("called 2 times"), "{error}");
     assert_eq!(indices.len(), 1);
     Ok(())
@@ -187,7 +188,8 @@ fn indices_that_do_not_fit_are_errors_and_nothing_is_consumed() -> Test {
     let decoder = decoder();
     let x = Tensor::full(4f32, (1, 1, 1), &device())?;
     let decode = |indices: &MaxPoolIndices| {
-        let error = use_indices_in_maxunpool(&decoder, indices, true, |m| m.forward(&x)).unwrap_err();
+        let error =
+            use_indices_in_maxunpool(&decoder, indices, AfterUse::Consume, |m| m.forward(&x)).unwrap_err();
         assert_eq!(indices.names().len(), 1);
         error
     };
@@ -214,7 +216,7 @@ fn indices_that_do_not_fit_are_errors_and_nothing_is_consumed() -> Test {
     }
     // Of another integer type they fit.
     let small = given("pool", Tensor::full(3u32, (1, 1, 1), &device())?);
-    let output = use_indices_in_maxunpool(&decoder, &small, true, |m| m.forward(&x))?;
+    let output = use_indices_in_maxunpool(&decoder, &small, AfterUse::Consume, |m| m.forward(&x))?;
     assert_eq!(output.to_vec3::<f32>()?, [[[0., 0.], [0., 4.]]]);
     Ok(())
 }
@@ -225,7 +227,7 @@ fn indices_that_are_missing_are_errors_that_say_which() -> Test {
     let model = Hooked::new(model);
     let x = Tensor::full(4f32, (1, 1, 1), &device())?;
     let indices = given("a", Tensor::zeros((1, 1, 1), DType::I64, &device())?);
-    let error = use_indices_in_maxunpool(&model, &indices, true, |m| m.forward(&x)).unwrap_err();
+    let error = use_indices_in_maxunpool(&model, &indices, AfterUse::Consume, |m| m.forward(&x)).unwrap_err();
     assert!(error.to_string().starts_with("there are no indices for `b`"), "{error}");
     assert_eq!(indices.names(), ["a"]);
     // Without any, the layer says what it needs.
@@ -241,17 +243,19 @@ fn indices_of_an_image_of_another_size_do_not_end_up_elsewhere() -> Test {
     // An index counts through rows: in a plane of another width it means another place.
     let x = wave(3, &[1, 5, 5]);
     let (encoded, indices) = save_maxpool_indices(&encoder(), |m| m.forward(&x))?;
-    let decoded = use_indices_in_maxunpool(&decoder(), &indices, false, |m| m.forward(&encoded))?;
+    let decoded = use_indices_in_maxunpool(&decoder(), &indices, AfterUse::Keep, |m| m.forward(&encoded))?;
     assert_eq!(decoded.dims(), [1, 5, 5]);
     let kept = decoded.ne(0f32)?;
     assert_eq!(numbers(&kept.where_cond(&x, &x.zeros_like()?)?), numbers(&decoded));
     // A layer that is told another size does not fit.
     let fixed = Sequential::new().add("pool", MaxUnpool2d::new(2)?.with_output_size((4, 4)))?;
-    let error = use_indices_in_maxunpool(&Hooked::new(fixed), &indices, false, |m| m.forward(&encoded));
+    let error =
+        use_indices_in_maxunpool(&Hooked::new(fixed), &indices, AfterUse::Keep, |m| m.forward(&encoded));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("the indices are those of an input of 5 × 5"), "{error}");
     let narrow = Sequential::new().add("pool", MaxUnpool2d::new(2)?.with_stride(1)?)?;
-    let error = use_indices_in_maxunpool(&Hooked::new(narrow), &indices, false, |m| m.forward(&encoded));
+    let error =
+        use_indices_in_maxunpool(&Hooked::new(narrow), &indices, AfterUse::Keep, |m| m.forward(&encoded));
     assert!(error.unwrap_err().to_string().contains("cannot be unpooled to 5"));
     Ok(())
 }
@@ -262,7 +266,8 @@ fn models_without_such_layers_are_errors() -> Test {
     let error = save_maxpool_indices(&model, |m| m.forward(&image())).unwrap_err().to_string();
     assert!(error.contains("has no `hookpoint_layers::MaxPool2d`"), "{error}");
     let indices = MaxPoolIndices::new();
-    let error = use_indices_in_maxunpool(&model, &indices, false, |m| m.forward(&image())).unwrap_err();
+    let error =
+        use_indices_in_maxunpool(&model, &indices, AfterUse::Keep, |m| m.forward(&image())).unwrap_err();
     assert!(error.to_string().contains("has no `hookpoint_layers::MaxUnpool2d`"), "{error}");
     let error = save_maxpool_indices(&encoder(), |_| image().relu()).unwrap_err().to_string();
     assert!(error.contains("reached no `MaxPool2d`"), "{error}");
@@ -281,8 +286,10 @@ fn threads_share_models_and_each_has_its_own_indices() -> Test {
                 for round in 0..25 {
                     let x = (wave(seed * 100 + round, &[2, 6, 4]) + 2.).unwrap();
                     let (encoded, indices) = save_maxpool_indices(encoder, |m| m.forward(&x)).unwrap();
-                    let decoded =
-                        use_indices_in_maxunpool(decoder, &indices, true, |m| m.forward(&encoded)).unwrap();
+                    let decoded = use_indices_in_maxunpool(decoder, &indices, AfterUse::Consume, |m| {
+                        m.forward(&encoded)
+                    })
+                    .unwrap();
                     let kept = decoded.ne(0f32).unwrap();
                     let expected = kept.where_cond(&x, &x.zeros_like().unwrap()).unwrap();
                     assert_eq!(numbers(&decoded), numbers(&expected));
@@ -300,7 +307,9 @@ fn of_several_threads_that_consume_the_same_indices_one_gets_them() -> Test {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                if use_indices_in_maxunpool(&decoder, &indices, true, |m| m.forward(&encoded)).is_ok() {
+                if use_indices_in_maxunpool(&decoder, &indices, AfterUse::Consume, |m| m.forward(&encoded))
+                    .is_ok()
+                {
                     successes.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -316,7 +325,7 @@ fn captured_inputs_and_outputs_do_not_change_the_output() -> Test {
         .add("up", linear(1, 4, 3))?
         .add("square", Lambda::new(|x: &Tensor| x.sqr()))?
         .add("pool", Lambda::new(|x: &Tensor| x.reshape((1, 1, 3))))?
-        .add("max", MaxPool2d::new((1, 2))?.with_ceil_mode(true))?;
+        .add("max", MaxPool2d::new((1, 2))?.with_rounding(Rounding::Ceil))?;
     let model = Hooked::new(model);
     let plain = model.forward(&input())?;
     let (output, _) = model.get_layer_inputs("**", |m| m.forward(&input()))?;

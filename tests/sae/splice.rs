@@ -1,5 +1,6 @@
 use candle_core::{DType, Device, Tensor};
-use hookpoint::{ablate, Hooked};
+use hookpoint::Hooked;
+use hookpoint_interp::ablate;
 use hookpoint_models::gpt2::Gpt2;
 use hookpoint_sae::{Architecture, Config, Sae, Splice};
 use hookpoint_tests::compare::{assert_within, bits, numbers, Test};

@@ -1,7 +1,7 @@
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{layer_norm, rms_norm, LayerNorm, Linear, Module, RmsNorm, VarBuilder, VarMap};
 use hookpoint::prelude::*;
-use hookpoint::sweep::Sweep;
+use hookpoint_interp::Sweep;
 
 use crate::mixed::all_allowed;
 use crate::models::{wave, Test};

@@ -1,8 +1,8 @@
 use candle_core::{Device, IndexOp, Tensor};
 use hookpoint::prelude::*;
-use hookpoint::sweep::{Sweep, SweepResult};
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
+use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part};
+use hookpoint_interp::sweep::{Sweep, SweepResult};
 use hookpoint_models::bert::{self, Bert};
 use hookpoint_models::gpt2::{self, Gpt2, Past};
 use hookpoint_models::llama::{self, Llama};
@@ -150,13 +150,13 @@ fn ready_made_sweeps_have_the_axes_they_name() -> Test {
         (Part::Pattern, vec![2, 3, 5], vec![2, 3]),
     ] {
         for (cells, shape) in [(Cells::Each, each), (Cells::All, all)] {
-            let sweep = sweeps::over(&model, part, cells)?.verify(3);
+            let sweep = transformer::over(&model, part, cells)?.verify(3);
             let found = sweep.patch(&clean, &corrupted, |m, ids| m.forward(ids), last)?;
             assert_eq!(found.shape(), shape, "{part:?} {cells:?}");
             assert_eq!(found.axes()[0].name, "layer");
             assert_eq!(found.axes().len(), shape.len());
             // Without the unembedding it is the same.
-            let short = metric.patch(sweeps::over(&model, part, cells)?, &clean, &corrupted)?;
+            let short = metric.patch(transformer::over(&model, part, cells)?, &clean, &corrupted)?;
             let scale = scale(&found);
             for (cell, other) in found.cells().zip(short.cells()) {
                 assert_near(cell.name, other.value, cell.value, scale);
@@ -164,7 +164,7 @@ fn ready_made_sweeps_have_the_axes_they_name() -> Test {
         }
     }
     // All of the residual stream of the first layer is all of the clean input.
-    let found = sweeps::over(&model, Part::ResidPre, Cells::All)?;
+    let found = transformer::over(&model, Part::ResidPre, Cells::All)?;
     let found = found.patch(&clean, &corrupted, |m, ids| m.forward(ids), last)?;
     assert!((found.normalized()?.i(0)?.to_scalar::<f64>()? - 1.).abs() < 1e-6);
     Ok(())

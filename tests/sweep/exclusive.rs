@@ -1,7 +1,7 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::{ablate, sweep::Sweep};
+use hookpoint_interp::{ablate, Sweep};
 
 use crate::models::*;
 

@@ -2,12 +2,9 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use candle_core::{IndexOp, Tensor};
-use hookpoint::sweep::{Checks, Verify};
-use hookpoint::{
-    ablate,
-    sweep::Sweep,
-    track::{Over, Tracker},
-};
+use hookpoint::track::{Over, Tracker};
+use hookpoint_interp::ablate;
+use hookpoint_interp::sweep::{Checks, Sweep, Verify};
 
 use crate::models::*;
 

@@ -1,7 +1,8 @@
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{batch_norm, BatchNorm, BatchNormConfig, Linear, Module, ModuleT, VarBuilder, VarMap};
 use hookpoint::prelude::*;
-use hookpoint::{ablate, sweep::Sweep, ErrorKind};
+use hookpoint::ErrorKind;
+use hookpoint_interp::{ablate, Sweep};
 
 use crate::mixed::Mix;
 use crate::models::{total, wave, Test};

@@ -1,5 +1,5 @@
 use candle_core::Tensor;
-use hookpoint::{ablate, sweep::Sweep};
+use hookpoint_interp::{ablate, Sweep};
 
 use crate::models::*;
 

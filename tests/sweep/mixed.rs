@@ -1,11 +1,9 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::{
-    ablate,
-    sweep::{Sweep, SweepResult},
-    ErrorKind,
-};
+use hookpoint::ErrorKind;
+use hookpoint_interp::ablate;
+use hookpoint_interp::sweep::{Sweep, SweepResult};
 
 use crate::models::{total, wave};
 

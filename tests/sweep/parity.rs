@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use candle_core::{DType, Device, Tensor};
 use hookpoint::prelude::*;
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
+use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
 use hookpoint_interp::{Head, Transformer};
 use hookpoint_models::gpt2::Gpt2;
 
@@ -72,7 +72,7 @@ fn grids_are_those_of_transformer_lens() -> Test {
             ("head_v.pos", Part::Value, Cells::Each),
             ("head_pattern.pos", Part::Pattern, Cells::Each),
         ] {
-            let found = metric.patch(sweeps::over(&case.model, part, cells)?, &clean, &corrupted)?;
+            let found = metric.patch(transformer::over(&case.model, part, cells)?, &clean, &corrupted)?;
             assert_eq!(found.shape(), case.found[theirs].dims(), "{name} {theirs}");
             let whole = found.clean.unwrap() - found.baseline;
             assert_same("clean", found.clean.unwrap(), baseline[0], whole);

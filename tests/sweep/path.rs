@@ -2,7 +2,7 @@ use candle_core::{Device, Tensor};
 use hookpoint::prelude::*;
 use hookpoint::ActivationCache;
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{Cells, LogitMetric, Part, PathPatching, Receiver};
+use hookpoint_interp::sweep::transformer::{Cells, LogitMetric, Part, PathPatching, Receiver};
 use hookpoint_interp::{Head, Transformer};
 use hookpoint_models::gpt2::Gpt2;
 

@@ -1,10 +1,10 @@
 use candle_core::{Device, IndexOp, Result, Tensor};
 use candle_nn::{Linear, Module};
 use hookpoint::prelude::*;
-use hookpoint::sweep::{Sweep, Verify};
 use hookpoint::ErrorKind;
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
+use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part, PathPatching, Receiver};
+use hookpoint_interp::sweep::{Sweep, Verify};
 use hookpoint_models::gpt2;
 
 use crate::mixed::{mixed, run, sweep, Mix};
@@ -97,7 +97,7 @@ fn every_kind_of_sweep_is_checked() -> Test {
         .register("mixed", "blocks.1.ln2")
         .hook(|_, value| Ok(Some(value.broadcast_sub(&(value.mean_keepdim(0)? * 0.5)?)?)))?;
     differs(path()?.run(&clean, &x, &metric).unwrap_err());
-    differs(metric.patch(sweeps::over(&model, Part::MlpOut, Cells::Each)?, &clean, &x).unwrap_err());
+    differs(metric.patch(transformer::over(&model, Part::MlpOut, Cells::Each)?, &clean, &x).unwrap_err());
     assert!(path()?.one_by_one().run(&clean, &x, &metric)?.is_complete());
     Ok(())
 }

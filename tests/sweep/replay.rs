@@ -1,7 +1,8 @@
 use candle_core::{Module, Result, Tensor, Var};
 use candle_nn::Linear;
 use hookpoint::prelude::*;
-use hookpoint::{ablate, ErrorKind, Recording};
+use hookpoint::{ErrorKind, Recording};
+use hookpoint_interp::ablate;
 
 use crate::models::*;
 
@@ -331,5 +332,49 @@ fn a_variable_that_a_layer_does_not_show_is_noticed_too() -> Test {
     assert_eq!(plan.run(|m| m.forward(&x))?.replayed().count(), 1);
     hidden.set(&wave(8, &[4]))?;
     assert_eq!(stale(plan.run(|m| m.forward(&x))), "a variable was set since then");
+    Ok(())
+}
+
+#[derive(AutoHook)]
+struct Normed {
+    first: Linear,
+    norm: candle_nn::RmsNorm,
+    slope: candle_nn::PReLU,
+    mix: candle_core::quantized::QMatMul,
+    last: Linear,
+}
+
+#[auto_hook]
+impl Normed {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let hidden = self.slope.forward(&self.norm.forward(&self.first.forward(x)?)?)?;
+        self.last.forward(&self.mix.forward(&hidden)?)
+    }
+}
+
+#[test]
+fn the_weight_of_any_layer_that_shows_it_is_noticed_when_it_is_replaced() -> Test {
+    use candle_core::quantized::QMatMul;
+    use candle_nn::{PReLU, RmsNorm};
+    let x = wave(1, &[2, 4]);
+    let changes: [(&str, fn(&mut Normed)); 3] = [
+        ("`norm", |m| m.norm = RmsNorm::new(wave(21, &[4]), 1e-5)),
+        ("`slope", |m| m.slope = PReLU::new(wave(22, &[1]), true)),
+        ("`mix", |m| m.mix = QMatMul::Tensor(wave(23, &[4, 4]))),
+    ];
+    for (name, change) in changes {
+        let mut model = Hooked::new(Normed {
+            first: linear(1, 4, 4),
+            norm: RmsNorm::new(wave(2, &[4]), 1e-5),
+            slope: PReLU::new(wave(3, &[1]), true),
+            mix: QMatMul::Tensor(wave(4, &[4, 4])),
+            last: linear(5, 4, 4),
+        });
+        let (_, recording) = model.record(|m| m.forward(&x))?;
+        model.plan().cache("last:in")?.replay(&recording)?.run(|m| m.forward(&x))?;
+        change(&mut model);
+        let what = stale(model.plan().cache("last:in")?.replay(&recording)?.run(|m| m.forward(&x)));
+        assert!(what.contains(name), "{what}");
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 use candle_core::{IndexOp, Tensor};
-use hookpoint::sweep::Sweep;
-use hookpoint::sweep::{Axis, Verify};
+use hookpoint_interp::sweep::{Axis, Verify};
+use hookpoint_interp::Sweep;
 
 use crate::models::*;
 

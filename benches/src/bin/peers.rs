@@ -10,10 +10,11 @@ use std::time::Instant;
 use anyhow::{bail, Context, Result};
 use candle_core::{DType, Device, IndexOp, Tensor};
 use cpu_time::ProcessTime;
-use hookpoint::{sweep::Sweep, Hooked};
+use hookpoint::Hooked;
 use hookpoint_interp::attribution;
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::LogitMetric;
+use hookpoint_interp::sweep::transformer::LogitMetric;
+use hookpoint_interp::Sweep;
 use hookpoint_models::gpt2::Gpt2;
 use serde_json::{json, Value};
 

@@ -10,10 +10,10 @@ use std::time::Instant;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use cpu_time::ProcessTime;
-use hookpoint::sweep::{Verify, Work};
 use hookpoint::Hooked;
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::{self, Cells, LogitMetric, Part};
+use hookpoint_interp::sweep::transformer::{self, Cells, LogitMetric, Part};
+use hookpoint_interp::sweep::{Verify, Work};
 use hookpoint_models::gpt2::{Config, Gpt2};
 
 #[global_allocator]
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         for _ in 0..=rounds {
             for ((way, times), work) in WAYS.iter().zip(&mut times).zip(&mut works) {
                 let (start, computing) = (Instant::now(), ProcessTime::now());
-                let sweep = sweeps::over(&model, part, cells)?.verify(way.1);
+                let sweep = transformer::over(&model, part, cells)?.verify(way.1);
                 *work = metric.patch(sweep, &clean, &corrupted)?.work;
                 times.push((computing.elapsed().as_secs_f64(), start.elapsed().as_secs_f64()));
             }

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 
 use anyhow::{ensure, Result};
-use hookpoint::sweep::Sweep;
 use hookpoint_examples::{Progress, Subject};
 use hookpoint_interp::lens::Target;
-use hookpoint_interp::sweeps::LogitMetric;
+use hookpoint_interp::sweep::transformer::LogitMetric;
+use hookpoint_interp::Sweep;
 use hookpoint_interp::{Site, Transformer};
 use hookpoint_models::language::LanguageModel;
 use serde::Serialize;

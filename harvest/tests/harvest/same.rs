@@ -69,7 +69,10 @@ fn rows_are_what_the_model_computes() -> Test {
     }
     assert_eq!(row, store.rows());
     let separators = store.tokens(0..row)?.into_iter().filter(|token| *token == 0).count();
-    assert!((40..=60).contains(&separators), "one before each of 60 documents but for pieces that are dropped: {separators}");
+    assert!(
+        (40..=60).contains(&separators),
+        "one before each of 60 documents but for pieces that are dropped: {separators}"
+    );
     store.verify()?;
     Ok(())
 }

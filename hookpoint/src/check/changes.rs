@@ -7,10 +7,10 @@ use candle_core::{DType, Tensor};
 use super::examine::{Examination, Points, Unusable};
 use super::output::Output;
 use super::points::{verdict, Change, Effect, Verdict};
-use super::report::{Check, Finding};
 use super::subject::{Ask, DynHook};
 use crate::cache::ActivationCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::report::{Check, Finding};
 use crate::run::HookCtx;
 
 impl Examination<'_> {

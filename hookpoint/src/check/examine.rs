@@ -4,14 +4,15 @@ use std::collections::HashSet;
 
 use candle_core::{DType, Tensor};
 
+use super::gradients::GradientReport;
 use super::names::{self, Weights};
 use super::output::Output;
-use super::report::{Check, CheckReport, Checked, Finding, Outcome};
 use super::subject::{Ask, Driver};
 use super::CheckOptions;
 use crate::cache::ActivationCache;
 use crate::error::{Error, Result};
 use crate::plan::Scan;
+use crate::report::{Check, CheckReport, Checked, Finding, Outcome};
 use crate::run::HookCtx;
 use crate::select::no_match;
 use crate::tree::{short_type, HookDict, HookEntry, Kind};
@@ -323,4 +324,42 @@ fn is_cached(cache: &ActivationCache, entry: &HookEntry) -> bool {
     let calls = cache.calls(entry.name());
     let last = calls.last().map(|tensor| (Some(tensor.dims()), Some(tensor.dtype())));
     calls.len() == entry.calls() && last == Some((entry.shape(), entry.dtype()))
+}
+
+/// What a check of the gradients has found.
+pub(super) fn gradients(checked: Result<GradientReport>) -> Checked {
+    let mut findings = Checked {
+        check: Check::Gradients,
+        outcome: Outcome::Passed,
+        summary: String::new(),
+        failures: Vec::new(),
+        notes: Vec::new(),
+    };
+    match checked {
+        Err(error) => findings.failures.push(Finding::new(format!("gradients make the model fail: {error}"))),
+        Ok(report) => {
+            findings.summary = format!("{} points agree with finite differences", report.points().count());
+            let unreplaceable = "not checked: its value cannot be replaced, so it has no gradient of its own";
+            findings.notes.extend(report.skipped().map(|point| Finding::at(point, unreplaceable)));
+            let remedy =
+                "`check_gradients` shows the numbers; a `detach`, a conversion to integers or an operation \
+                          without annotations on the way may lose or bend gradients";
+            let wrong = report.wrong().map(|point| {
+                Finding::at(point, "the gradient does not agree with finite differences").remedy(remedy)
+            });
+            findings.failures.extend(wrong);
+            if report.points().next().is_none() {
+                findings.outcome = Outcome::NotMade;
+                findings.summary = "no point holds floats that have a gradient".to_string();
+            }
+        }
+    }
+    if !findings.failures.is_empty() {
+        findings.outcome = Outcome::Failed;
+        findings.summary = match findings.failures.len() {
+            1 => "1 failure".to_string(),
+            many => format!("{many} failures"),
+        };
+    }
+    findings
 }

@@ -8,9 +8,9 @@ use candle_core::{DType, Device, Tensor};
 
 use crate::access::{Access, Again, Lent};
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::plan::{BoxedError, Plan};
+use crate::plan::Plan;
 use crate::run::{HookCtx, Listens};
 use crate::select::{no_match, IntoPatterns};
 use crate::tree::{AutoHook, HookDict};

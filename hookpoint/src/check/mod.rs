@@ -1,7 +1,7 @@
 //! The self-test of a hooked model: does every point work, and is nothing changed where nobody asked?
 //!
 //! `subject` runs the model for the check, `examine` is the order of the checks, `names`, `changes` and
-//! `points` are those that need more than a few lines, `output` compares, `report` prints. `gradients` is a
+//! `points` are those that need more than a few lines, `output` compares, [`crate::report`] prints. `gradients` is a
 //! check of its own: finite differences.
 
 mod changes;
@@ -10,18 +10,16 @@ mod gradients;
 mod names;
 mod output;
 mod points;
-mod report;
 mod subject;
 
+pub use crate::report::{Check, CheckReport, Checked, Finding, Outcome};
 pub use gradients::{check_gradients, GradientCheck, GradientReport};
-pub use report::{Check, CheckReport, Checked, Finding, Outcome};
 
 use std::marker::PhantomData;
 
 use crate::access::{Access, Again, Lent};
-use crate::error::{ErrorKind, Result};
+use crate::error::{BoxedError, ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::plan::BoxedError;
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
 use crate::value::HookValue;
@@ -158,7 +156,7 @@ impl<M: AutoHook, H: Access<M>> SelfCheck<M, H> {
         let mut report = examine::examine(&mut Subject::new(&mut self.model, &mut f), &self.options)?;
         if self.options.gradients {
             let checked = check_gradients(Again(&mut self.model)).run(&mut f);
-            report.add_gradients(checked);
+            report.checks.push(examine::gradients(checked));
         }
         match self.options.strict && !report.passed() {
             true => Err(ErrorKind::CheckFailed { report: Box::new(report) }.into()),

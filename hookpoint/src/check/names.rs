@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::output::bytes;
-use super::report::Finding;
 use crate::error::Result;
+use crate::report::Finding;
 use crate::tree::{HookDict, HookEntry, Kind, Weight};
 
 /// Failures of the names in `dict`, which is to have what the model `own` says it has.

@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use candle_core::{DType, Tensor};
 
-use super::report::Finding;
 use crate::error::{Error, ErrorKind, Result};
+use crate::report::Finding;
 
 /// How a value is changed to see whether that shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,10 @@ use candle_core::Tensor;
 use super::state::{Serial, State};
 use super::HookManager;
 use crate::error::{ErrorKind, Result};
+use crate::lookup::FastMap;
 use crate::pattern::Pattern;
 use crate::run::{Action, BackwardCall, CallView, HookCtx, Request, When};
-use crate::tree::{FastMap, Kind, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Tree};
 
 /// A hook of one value, that any thread may call.
 pub(super) type ValueHook = Arc<dyn Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Send + Sync>;

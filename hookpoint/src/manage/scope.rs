@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 use super::filter::HookFilter;
 use super::state::{Entry, Serial, Shared};
 use super::HookManager;
-use crate::error::{Error, Result};
-use crate::plan::BoxedError;
+use crate::error::{BoxedError, Error, Result};
 
 /// A time during which hooks are active or not, other than they were before. When it is dropped, on
 /// return, error and panic alike, everything is as it was.

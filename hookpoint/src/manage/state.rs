@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::category::HookCategory;
 use super::persistent::{Does, Registered, Resolved};
+use crate::lookup::FastMap;
 use crate::pattern::Pattern;
-use crate::tree::{FastMap, Kind, Tree};
+use crate::tree::{Kind, Tree};
 
 /// Identifies a hook, or a scope, of any manager.
 pub(super) type Serial = u64;

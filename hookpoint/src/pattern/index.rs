@@ -112,8 +112,18 @@ impl Index {
         Ok(elements)
     }
 
-    /// Of one of its [elements](Index::elements): the places that stand where this index has a `*`.
-    pub(crate) fn element_numbers(&self, element: &Index) -> Vec<usize> {
+    /// The places that stand where this index has a `*`, in one of its [elements](Index::elements).
+    ///
+    /// ```
+    /// use hookpoint::Index;
+    ///
+    /// let index = Index::parse("*, 0, *")?;
+    /// let elements = index.elements("up", &[2, 1, 2])?;
+    /// assert_eq!(elements[1].to_string(), "0, 0, 1");
+    /// assert_eq!(index.element_numbers(&elements[1]), [0, 1]);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn element_numbers(&self, element: &Index) -> Vec<usize> {
         let pairs = self.items.iter().zip(&element.items);
         let place = |(item, place): (&Item, &Item)| match (item, place) {
             (Item::Each, Item::At(place)) => usize::try_from(*place).ok(),

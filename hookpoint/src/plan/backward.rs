@@ -9,16 +9,18 @@ use candle_nn::Optimizer;
 
 use super::finish::finished_run;
 use super::spent::spent;
-use super::{BoxedError, Plan, Run};
+use super::{Plan, Run};
 use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
-use crate::error::{ErrorKind, Result};
-use crate::raw::{current, ErasedMut};
+use crate::error::{BoxedError, ErrorKind, Result};
+use crate::lookup::FastMap;
+use crate::raw::ErasedMut;
 use crate::run::{
-    Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Order, Request,
+    current, Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Order,
+    Request,
 };
 use crate::select::IntoPatterns;
-use crate::tree::{AutoHook, FastMap};
+use crate::tree::AutoHook;
 use crate::value::DynamicOps;
 
 /// What a run with a backward pass gives. Nothing in it keeps the graph of the run alive: the tensors are

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{BoxedError, Run};
+use super::Run;
 use crate::cache::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::pattern::point_name;
-use crate::raw::with_run;
-pub(crate) use crate::run::Keeps;
-use crate::run::{Finished, Learned, Listens, Log, Met, Order, Request, RunState, Tape};
+use crate::run::{with_run, Finished, Learned, Listens, Met, Order, Request, RunState, Tape};
 use crate::tree::{Kind, Node, NodeId, Tree};
 
 /// Runs `f` with the requests in force on this thread.
@@ -75,20 +73,27 @@ pub(super) fn finished_run<T>(
 ) -> Result<Run<T>> {
     check_fired(order, allow_unfired, &finished, Ended::ByItself)?;
     let output = output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
+    Ok(gathered(order, output, finished))
+}
+
+/// Of a run that may have been ended as soon as all was cached.
+pub(super) fn ended_run<T>(
+    order: &Order<'_>,
+    allow_unfired: bool,
+    (output, finished): (Option<T>, Finished),
+) -> Result<Run<Option<T>>> {
+    check_fired(order, allow_unfired, &finished, Ended::of(&output))?;
+    Ok(gathered(order, output, finished))
+}
+
+fn gathered<T>(order: &Order<'_>, output: T, finished: Finished) -> Run<T> {
     let skipped = finished.skipped.iter().map(|node| order.tree.name(*node)).collect();
     let unreached = unreached(order, &finished);
     let replayed = finished.replayed.iter().map(|node| order.tree.name(*node)).collect();
     order.dispatch.give_scratch(finished.scratch);
     let (fired, requests) = (finished.fired, order.dispatch.texts(order.own()));
-    Ok(Run {
-        output,
-        cache: ActivationCache::of(finished.kept),
-        requests,
-        fired,
-        unreached,
-        skipped,
-        replayed,
-    })
+    let cache = ActivationCache::of(finished.kept);
+    Run { output, cache, requests, fired, unreached, skipped, replayed }
 }
 
 pub(super) fn collected<T>(
@@ -96,48 +101,9 @@ pub(super) fn collected<T>(
     allow_unfired: bool,
     (output, finished): (Option<T>, Finished),
 ) -> Result<ActivationCache> {
-    let ended = if output.is_none() { Ended::Early } else { Ended::ByItself };
-    check_fired(order, allow_unfired, &finished, ended)?;
+    check_fired(order, allow_unfired, &finished, Ended::of(&output))?;
     order.dispatch.give_scratch(finished.scratch);
     Ok(ActivationCache::of(finished.kept))
-}
-
-/// A way of running a plan for a sweep.
-#[derive(Clone, Copy)]
-pub(crate) struct Way {
-    pub listens: Listens,
-    /// Are calls noted, and what they give?
-    pub notes: Option<Keeps>,
-}
-
-impl Way {
-    pub(super) fn tape<'a>(&self, order: &Order<'a>) -> Tape<'a> {
-        match self.notes {
-            Some(keeps) => Tape::noting(keeps),
-            None => order.replaying(),
-        }
-    }
-}
-
-/// What came of it.
-pub(crate) struct Taped<T> {
-    /// None where the run ended early.
-    pub output: Option<T>,
-    pub cache: ActivationCache,
-    /// How many calls were answered.
-    pub replayed: usize,
-    /// Of a run that notes its calls.
-    pub log: Option<Log>,
-}
-
-pub(super) fn taped<T>(
-    order: &Order<'_>,
-    allow_unfired: bool,
-    (output, mut finished): (Option<T>, Finished),
-) -> Result<Taped<T>> {
-    let (log, replayed) = (finished.log.take(), finished.replayed.len());
-    let cache = collected(order, allow_unfired, (output.as_ref(), finished))?;
-    Ok(Taped { output, cache, replayed, log })
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -145,6 +111,16 @@ pub(super) enum Ended {
     ByItself,
     /// With the last cached point.
     Early,
+}
+
+impl Ended {
+    fn of<T>(output: &Option<T>) -> Self {
+        if output.is_none() {
+            Ended::Early
+        } else {
+            Ended::ByItself
+        }
+    }
 }
 
 pub(super) fn check_fired(

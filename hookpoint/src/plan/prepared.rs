@@ -12,21 +12,15 @@ use crate::recording::{Recording, Schedule};
 use crate::run::{Dispatch, Interests, Order, Request};
 use crate::tree::{AutoHook, NodeId, Tree};
 
-/// What need not be done again.
-pub(super) struct Replays {
-    pub recording: Recording,
-    /// How often the rows of its input are repeated.
-    pub copies: usize,
-    pub trust: Trust,
-}
-
-/// Whose word is taken for it that a run is the recorded one?
-#[derive(Clone, Copy, PartialEq)]
-pub(super) enum Trust {
-    /// Inputs and weights are compared.
+/// What a plan has to do with a recording.
+#[derive(Default)]
+pub(super) enum Recorded {
+    #[default]
     Nothing,
-    /// A sweep gives the inputs itself, and makes some of its cells again.
-    Caller,
+    /// What it answers need not be done again.
+    Replayed(Recording),
+    /// Its rows are repeated so often, and what becomes of values is noted.
+    Repeated(Recording, usize),
 }
 
 pub(super) struct Prepared<'a> {
@@ -87,15 +81,11 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let all = requests.as_ref().unwrap_or(&self.requests);
         let interests = Interests::of(&self.audience, &tree)?;
         let dispatch = Dispatch::new(&tree, all).hearing(interests, &tree);
-        let schedule = |replays: &Replays| {
-            let heard = |node: NodeId| dispatch.at(node).heard;
-            let schedule = replays.recording.schedule(&tree, all, replays.copies, &heard)?;
-            Ok::<_, Error>(match replays.trust {
-                Trust::Nothing => schedule.comparing(),
-                Trust::Caller => schedule,
-            })
+        let heard = |node: NodeId| dispatch.at(node).heard;
+        let schedule = match &self.recording {
+            Recorded::Replayed(recording) => Some(recording.schedule(&tree, all, &heard)?),
+            _ => None,
         };
-        let schedule = self.replays.as_ref().map(schedule).transpose()?;
         let prepared = Rc::new(Prepared { tree, stamp, registered: count, requests, dispatch, schedule });
         *kept = Some(prepared.clone());
         Ok(prepared)
@@ -116,8 +106,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
 
     /// Is what was recorded what the model would compute now?
     pub(super) fn check_recording(&self) -> Result<()> {
-        match &self.replays {
-            Some(Replays { recording, trust: Trust::Nothing, .. }) => {
+        match &self.recording {
+            Recorded::Replayed(recording) if recording.compares() => {
                 H::lend(&self.hooked, |hooked| recording.check_weights(|| Tree::weights_of(hooked.model())))
             }
             _ => Ok(()),

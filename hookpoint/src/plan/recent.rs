@@ -1,41 +1,14 @@
-//! What `run_with_cache` has worked out, kept for the next time that it is asked for the same.
+//! What `run_with_cache` has worked out is kept for the next time that it is asked for the same.
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Plan, Prepared};
 use crate::error::Result;
-use crate::hooked::Hooked;
+use crate::hooked::{Hooked, Kept};
 use crate::pattern::Pattern;
-use crate::run::{Action, CacheOptions, Dispatch, Request};
-use crate::tree::{AutoHook, NodeId, Tree};
-
-/// The requests of the last run that only cached, sorted by where they matter. A run takes it out, so two
-/// threads do not share it.
-#[derive(Default)]
-pub(crate) struct Recent(Mutex<Option<Kept>>);
-
-struct Kept {
-    tree: Arc<Tree>,
-    requests: Vec<(Pattern, Vec<NodeId>)>,
-    dispatch: Dispatch,
-}
-
-impl Recent {
-    /// Takes out what is there, if it is for these patterns and for the model as it is.
-    fn take(&self, tree: &Arc<Tree>, patterns: &[Pattern]) -> Option<Kept> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |kept: &mut Kept| {
-            Arc::ptr_eq(&kept.tree, tree) && kept.requests.iter().map(|(pattern, _)| pattern).eq(patterns)
-        };
-        slot.take_if(is_it)
-    }
-
-    fn put(&self, kept: Kept) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
-    }
-}
+use crate::run::{Action, CacheOptions, Request};
+use crate::tree::AutoHook;
 
 impl<'a, M: AutoHook> Plan<'a, M> {
     /// A plan that caches these patterns, and nothing else.

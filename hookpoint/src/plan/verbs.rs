@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use super::finish::{collected, execute, finished_run, taped, Taped, Way};
-use super::prepared::Prepared;
-use super::{check_wants_no_gradient, BoxedError, Plan, Run, Scan};
+use super::finish::{collected, ended_run, execute, finished_run};
+use super::prepared::{Prepared, Recorded};
+use super::{check_wants_no_gradient, Plan, Run, Scan};
 use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
-use crate::error::{ErrorKind, Result};
+use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::recording::Recording;
 use crate::run::{Action, Finished, Keeps, Listens, Log, Request, Tape};
 use crate::tree::{AutoHook, Tree};
@@ -59,6 +59,31 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         collected(&self.asked(&prepared), self.allows.unreached, finished)
     }
 
+    /// Runs the model until the last wanted value has been cached, as [`collect`](Self::collect) does, and gives all
+    /// that came of it. The output is none where the run was ended before the closure had one.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// let five = Tensor::new(&[5f32], &Device::Cpu)?;
+    /// let plan = model.plan().patch("up[:, 0]", &five)?.cache(":hidden")?;
+    /// let run = plan.run_until_cached(|m| m.forward(&x))?;
+    /// assert!(run.output.is_none());
+    /// assert_eq!(run.cache[":hidden"].to_vec2::<f32>()?, [[5., 0.]]);
+    /// assert_eq!(run.unreached().count(), 0);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn run_until_cached<T, E, F>(&self, f: F) -> Result<Run<Option<T>>>
+    where
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        check_wants_no_gradient(&self.requests, "run_until_cached")?;
+        check_collects(&self.requests)?;
+        let (prepared, finished) = self.go(Listens::UNTIL_COLLECTED, f)?;
+        ended_run(&self.asked(&prepared), self.allows.unreached, finished)
+    }
+
     /// Runs the model once with everything that was asked for, and notes every point that is reached, values inside
     /// forward code included, with shapes and dtypes.
     ///
@@ -86,21 +111,44 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// The first run is watched, to learn the order; the second is not, so that its values, and its output,
     /// are those of an ordinary run. A closure that is given `&mut M` must begin anew each time, with an empty cache of
     /// keys and values if there is one.
-    pub fn record<T, E, F>(&self, mut f: F) -> Result<(T, Recording)>
+    pub fn record<T, E, F>(&self, f: F) -> Result<(T, Recording)>
     where
         F: for<'m> FnMut(Lent<'m, M, H>) -> std::result::Result<T, E>,
         E: Into<BoxedError>,
     {
         check_wants_no_gradient(&self.requests, "record")?;
-        if self.replays.is_some() {
+        let (run, recording) = self.recorded(Listens::NOBODY, f)?;
+        let output = run.output.ok_or_else(|| Error::from(ErrorKind::Stopped))?;
+        Ok((output, recording))
+    }
+
+    /// As [`record`](Self::record), while the second run ends when the last wanted value has been cached, and is given,
+    /// too. The recording knows when everything happens, and what is given up to there.
+    pub fn record_until_cached<T, E, F>(&self, f: F) -> Result<(Run<Option<T>>, Recording)>
+    where
+        F: for<'m> FnMut(Lent<'m, M, H>) -> std::result::Result<T, E>,
+        E: Into<BoxedError>,
+    {
+        check_wants_no_gradient(&self.requests, "record_until_cached")?;
+        check_collects(&self.requests)?;
+        self.recorded(Listens::UNTIL_COLLECTED, f)
+    }
+
+    /// Records the model; the second run is made in this way.
+    fn recorded<T, E: Into<BoxedError>>(
+        &self,
+        listens: Listens,
+        mut f: impl for<'m> FnMut(Lent<'m, M, H>) -> std::result::Result<T, E>,
+    ) -> Result<(Run<Option<T>>, Recording)> {
+        if matches!(self.recording, Recorded::Replayed(_)) {
             return Err(ErrorKind::RecordingReplay.into());
         }
         let (first, _, times) = self.noted(Listens::SCAN, Keeps::Shapes, &mut f)?;
-        let (_, output, values) = self.noted(Listens::NOBODY, Keeps::Values, &mut f)?;
+        let (_, run, values) = self.noted(listens, Keeps::Values, &mut f)?;
         let mut recording = Recording::new(first.tree.clone(), times, values);
         let weights = H::lend(&self.hooked, |hooked| Ok(Tree::weights_of(hooked.model())))?;
         recording.note_weights(weights)?;
-        Ok((output, recording))
+        Ok((run, recording))
     }
 
     /// Runs the model and takes note of its calls.
@@ -109,11 +157,11 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         listens: Listens,
         keeps: Keeps,
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
-    ) -> Result<(Rc<Prepared<'a>>, T, Log)> {
+    ) -> Result<(Rc<Prepared<'a>>, Run<Option<T>>, Log)> {
         let (prepared, (output, mut finished)) = self.go_with(listens, |_| Tape::noting(keeps), f)?;
         let log = finished.log.take().unwrap_or_else(|| Log::new(keeps));
-        let run = finished_run(&self.asked(&prepared), self.allows.unreached, (output, finished))?;
-        Ok((prepared, run.output, log))
+        let run = ended_run(&self.asked(&prepared), self.allows.unreached, (output, finished))?;
+        Ok((prepared, run, log))
     }
 
     /// Scans in a way of running.
@@ -136,23 +184,18 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         finished_run(&self.asked(&prepared), self.allows.unreached, finished)
     }
 
-    /// Runs the plan in one of the ways of a sweep.
-    pub(crate) fn run_taped<T, E, F>(&self, way: Way, f: F) -> Result<Taped<T>>
-    where
-        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
-        E: Into<BoxedError>,
-    {
-        let (prepared, finished) = self.go_with(way.listens, |asked| way.tape(asked), f)?;
-        taped(&self.asked(&prepared), self.allows.unreached, finished)
-    }
-
     pub(super) fn go<T, E: Into<BoxedError>>(
         &self,
         listens: Listens,
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
     ) -> Result<Ran<'a, T>> {
         self.check_recording()?;
-        self.go_with(listens, |asked| asked.replaying(), f)
+        let Recorded::Repeated(recording, copies) = &self.recording else {
+            return self.go_with(listens, |asked| asked.replaying(), f);
+        };
+        let (prepared, (output, mut finished)) = self.go_with(listens, |_| Tape::noting(Keeps::Shapes), f)?;
+        recording.compare_rows(&finished.log.take().unwrap_or_default(), *copies);
+        Ok((prepared, (output, finished)))
     }
 
     fn go_with<T, E: Into<BoxedError>>(
@@ -161,6 +204,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         tape: impl for<'p> FnOnce(&crate::run::Order<'p>) -> Tape<'p>,
         f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
     ) -> Result<Ran<'a, T>> {
+        H::lend(&self.hooked, |hooked| {
+            hooked.begin();
+            Ok(())
+        })?;
         let prepared = self.prepared()?;
         let finished = H::lend(&self.hooked, |hooked| {
             let asked = self.asked(&prepared);

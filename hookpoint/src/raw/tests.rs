@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, RwLock};
 use candle_core::{Device, Tensor, Var};
 use candle_nn::{Linear, Module};
 
+use super::lifetimes::has_no_lifetimes;
 use super::*;
-use crate::run::{Audience, Dispatch, Learned, Listens, Order, Tape};
+use crate::run::{current, current_pass, with_pass, with_run};
+use crate::run::{Audience, BackwardPass, Dispatch, Learned, Listens, Order, RunState, Tape};
 use crate::tree::{AutoHook, ByModule, ByNamedModule, Tree, Visitor};
 
 fn tensor(values: &[f32]) -> Tensor {
@@ -117,7 +119,7 @@ mod values_of_unknown_type {
 
     // SAFETY: it has no lifetimes.
     unsafe impl Derived for Output {
-        fn copy(&self) -> Option<crate::value::AnyValue> {
+        fn copy(&self) -> Option<AnyValue> {
             None
         }
     }
@@ -186,10 +188,13 @@ mod slots {
         let old = vec![tensor(&[1.])];
         let mut slot = Slot::new();
         let new = AnyValue::of(&vec![tensor(&[2.]), tensor(&[3.])]);
-        let given: &Vec<Tensor> = slot.put_any(&old, new);
+        let given: &Vec<Tensor> = slot.put_any(&old, new, PlainId::of::<Vec<Tensor>>());
         assert_eq!(given.iter().map(numbers).collect::<Vec<_>>(), [[2.], [3.]]);
         let mut text = Slot::new();
-        assert_eq!(text.put_any(&"old".to_string(), AnyValue::of(&"new".to_string())), "new");
+        assert_eq!(
+            text.put_any(&"old".to_string(), AnyValue::of(&"new".to_string()), PlainId::of::<String>()),
+            "new"
+        );
     }
 
     #[test]
@@ -199,7 +204,7 @@ mod slots {
         let given: &Vec<Tensor> = {
             let new = AnyValue::of(&vec![tensor(&[2.])]);
             let other = new.clone();
-            let given = slot.put_any(&old, new);
+            let given = slot.put_any(&old, new, PlainId::of::<Vec<Tensor>>());
             drop(other);
             given
         };
@@ -211,9 +216,9 @@ mod slots {
         #[derive(Clone, Debug, PartialEq)]
         struct Unknown(i32);
         let mut slot = Slot::new();
-        assert_eq!(slot.put_any(&7usize, AnyValue::of(&7u32)), &7);
-        assert_eq!(slot.put_any(&Unknown(1), AnyValue::of(&Unknown(2))), &Unknown(1));
-        assert_eq!(slot.put_any("text", AnyValue::of(&"new".to_string())), "text");
+        assert_eq!(slot.put_any(&7usize, AnyValue::of(&7u32), PlainId::of::<usize>()), &7);
+        assert_eq!(slot.put_any(&Unknown(1), AnyValue::of(&Unknown(2)), PlainId::of::<usize>()), &Unknown(1));
+        assert_eq!(slot.put_any("text", AnyValue::of(&"new".to_string()), PlainId::of::<String>()), "text");
     }
 }
 
@@ -461,6 +466,11 @@ mod receivers {
         }
     }
 
+    /// Runs `f` with a model that can be walked over.
+    fn with_model<M: AutoHook, T>(model: &M, f: impl FnOnce() -> T) -> T {
+        super::with_model(&|address, module| Tree::of(model).has_leaf_at(address, module), f)
+    }
+
     fn called<V: ?Sized>(value: &V) -> Option<Vec<f32>> {
         let erased = Erased::of(value);
         let (_, entry) =
@@ -537,6 +547,87 @@ mod receivers {
             closure("text"),
         ];
         assert_eq!(hidden, [false; 10]);
+    }
+}
+
+/// The same without tensors, modules and runs.
+mod plain_types {
+    use super::*;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    #[test]
+    fn a_value_is_looked_at_and_replaced_by_its_type() {
+        let (text, number) = ("a".to_string(), 7u32);
+        assert_eq!(Erased::of(&text).get::<String>().map(String::as_str), Some("a"));
+        assert_eq!(Erased::of(&&&text).get::<String>().map(String::as_str), Some("a"));
+        assert_eq!(Erased::of(&number).get::<String>(), None);
+        assert_eq!(Erased::of(&number).get::<u32>(), Some(&7));
+        // As large, and another type.
+        assert_eq!(Erased::of(&number).get::<i32>(), None);
+        let mut list = vec![Some("a".to_string())];
+        ErasedMut::of(&mut list).get_mut::<Vec<Option<String>>>().unwrap().push(None);
+        assert_eq!(list.len(), 2);
+        assert!(ErasedMut::of(&mut list).get_mut::<Vec<String>>().is_none());
+        assert_eq!(same_type::<_, String>("moved".to_string()).as_deref(), Some("moved"));
+        assert_eq!(same_type::<_, u64>("refused".to_string()), None);
+        let mut slot = Slot::new();
+        let new = AnyValue::of(&vec!["new".to_string()]);
+        let known = PlainId::of::<Vec<String>>();
+        assert_eq!(*slot.put_any(&vec!["old".to_string()], new, known), ["new"]);
+    }
+
+    #[test]
+    fn a_slot_gives_nothing_of_a_type_that_is_not_the_known_one() {
+        let new = || AnyValue::of(&7u64);
+        let mut slot = Slot::new();
+        assert_eq!(slot.put_any(&1u64, new(), PlainId::of::<usize>()), &1);
+        assert_eq!(slot.put_any(&1usize, new(), PlainId::of::<usize>()), &1);
+        assert_eq!(slot.put_any(&1u64, new(), PlainId::of::<(u32, u32)>()), &1);
+    }
+
+    struct Text<'a>(&'a str);
+
+    struct OfText;
+
+    impl Borrows for OfText {
+        type With<'a> = Text<'a>;
+    }
+
+    thread_local! {
+        static TEXT: Current<OfText> = const { Current::new() };
+    }
+
+    fn now() -> Option<String> {
+        Current::get(&TEXT, |text| text.0.to_string())
+    }
+
+    fn with<T>(text: &str, f: impl FnOnce() -> T) -> T {
+        Current::with(&TEXT, &Text(&text.to_string()), f)
+    }
+
+    #[test]
+    fn something_borrowed_is_current_for_its_time() {
+        let some = |text: &str| Some(text.to_string());
+        assert_eq!(now(), None);
+        with("outer", || {
+            assert_eq!(now(), some("outer"));
+            with("inner", || assert_eq!(now(), some("inner")));
+            paused(|| {
+                assert_eq!(now(), None);
+                with("in a pause", || {
+                    assert_eq!(now(), some("in a pause"));
+                    paused(|| assert_eq!(now(), None));
+                    assert_eq!(now(), some("in a pause"));
+                });
+                assert_eq!(now(), None);
+            });
+            assert_eq!(now(), some("outer"));
+            let caught = catch_unwind(AssertUnwindSafe(|| with("lost", || paused(|| panic!("on purpose")))));
+            assert!(caught.is_err());
+            assert_eq!(now(), some("outer"));
+            assert_eq!(std::thread::spawn(now).join().unwrap(), None);
+        });
+        assert_eq!(now(), None);
     }
 }
 

@@ -14,9 +14,10 @@ use std::sync::{Arc, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use candle_core::{Result as Candle, Tensor};
 
 use super::call::Call;
+use super::current;
 use super::RunState;
 use crate::error::{ErrorKind, Result};
-use crate::raw::{self, current, ErasedMut};
+use crate::raw::{self, ErasedMut};
 
 pub(super) const NOT_ANEW: &str =
     "only a layer's single input can be replaced; hook the value where it is made";

@@ -4,20 +4,20 @@ use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 
 use candle_core::Tensor;
-use hookpoint_grad::layer::Layer;
 
 use super::anew::{Again, CallAgain, NOT_ANEW};
 use super::call_hooks::{gather, named, scatter, Named, Part, When};
+use super::current;
 use super::dispatch::BeforeCall;
 use super::fire::Replace;
 use super::frame::with_label;
-use super::gradient::{of_candle, TrackedInputs};
+use super::gradient::TrackedInputs;
 use super::listeners::Said;
 use super::member::Member;
 use super::{PointKey, RunState, Slot32};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{self, active, current, Erased, ErasedMut, Receiver};
-use crate::tree::{outline, Kind, NodeId};
+use crate::raw::{self, active, Erased, ErasedMut, Receiver};
+use crate::tree::{known_layer, Kind, NodeId};
 use crate::value::DynamicOps;
 
 /// Where a call stands in the source, and what it says.
@@ -209,7 +209,7 @@ impl Asked<'_> {
         }
         match self.argument {
             None => Maker::Traits,
-            Some(_) if module.and_then(of_candle).is_some() => Maker::Traits,
+            Some(_) if module.and_then(known_layer).is_some() => Maker::Traits,
             Some(argument) if argument.is_one_tensor() => Maker::Source,
             Some(_) => Maker::Nobody,
         }
@@ -295,7 +295,7 @@ impl RunState<'_> {
             // One of candle's layers that is no part of the model.
             if let Some(x) = asked.inputs.first().and_then(Erased::tensor).filter(|_| self.makes_anew(asked))
             {
-                *done = of_candle(module).and_then(|layer| layer.forward(x, trains(asked.inputs)));
+                *done = known_layer(module).and_then(|layer| layer.with_gradient(x, trains(asked.inputs)));
                 asked.made.set(done.is_some());
             }
             return CallToken::IDLE;
@@ -422,7 +422,7 @@ impl RunState<'_> {
             call.entered = true;
         }
         if wants.may_skip && self.may_be_left_out(asked, node) {
-            let facts = || outline(receiver.module(module)?, first?);
+            let facts = || known_layer(receiver.module(module)?)?.outline(first?);
             if let Some(tensor) = self.replaced(node, first, facts)? {
                 if call.entered {
                     self.hear_leaf_result(
@@ -443,9 +443,9 @@ impl RunState<'_> {
             return Ok(call.into());
         };
         let train = trains(inputs);
-        let of_candle = layer.and_then(of_candle);
-        let known = of_candle.filter(|_| differentiates).and_then(|layer| layer.forward(&input, train));
-        let is_right = of_candle.is_some_and(Layer::is_right);
+        let of_candle = layer.and_then(known_layer);
+        let known = of_candle.filter(|_| differentiates).and_then(|layer| layer.with_gradient(&input, train));
+        let is_right = of_candle.is_some();
         if known.is_none() && maker == Maker::Source {
             *asked.again.borrow_mut() = Some(CallAgain { call, input, is_replaced, is_right });
             return Ok(CallToken::IDLE);

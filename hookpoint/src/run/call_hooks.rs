@@ -231,7 +231,7 @@ impl RunState<'_> {
         let (kind, type_name) = of.map_or((Kind::Module, ""), |node| (node.kind, node.type_name));
         let (step, passed) = (self.step(), Cell::new(false));
         let (step, passed) = (step.as_ref(), &passed);
-        let ctx = HookCtx { path: &path, kind, call, element: None, type_name, step, passed };
+        let ctx = HookCtx { path: &path, kind, call, element: None, type_name, step, passed: Some(passed) };
         let (now, nothing) =
             (named(parts, if *when == When::Before { "in" } else { "out" }), Named::default());
         let (inputs, outputs) = match when {

@@ -41,7 +41,39 @@ pub struct HookCtx<'a> {
     pub(crate) element: Option<&'a [usize]>,
     pub(crate) type_name: &'static str,
     pub(crate) step: Option<&'a Step>,
-    pub(crate) passed: &'a Cell<bool>,
+    /// Whether the hook has passed; none where nobody asks.
+    pub(crate) passed: Option<&'a Cell<bool>>,
+}
+
+impl<'a> HookCtx<'a> {
+    /// For a hook that is called by hand, outside of a run: the first call of a value of this name.
+    ///
+    /// ```
+    #[doc = include_str!("../two_layers.txt")]
+    /// // Both layers keep their input; `x` is [[1, -2]].
+    /// let double = |ctx: &HookCtx<'_>, value: &Tensor| match ctx.call() {
+    ///     0 => ctx.pass(),
+    ///     _ => Ok(Some((value * 2.)?)),
+    /// };
+    /// assert!(double(&HookCtx::by_hand("up"), &x)?.is_none());
+    /// let doubled = double(&HookCtx::by_hand("up").with_call(1), &x)?;
+    /// assert_eq!(doubled.map(|x| x.to_vec2::<f32>()).transpose()?, Some(vec![vec![2., -4.]]));
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn by_hand(path: &'a str) -> Self {
+        let (kind, type_name) = (Kind::Value, "");
+        Self { path, kind, call: 0, element: None, type_name, step: None, passed: None }
+    }
+
+    /// With another number of the call.
+    pub fn with_call(self, call: usize) -> Self {
+        Self { call, ..self }
+    }
+
+    /// As if the hook saw this element of a `*` in its index.
+    pub fn with_element(self, element: &'a [usize]) -> Self {
+        Self { element: Some(element), ..self }
+    }
 }
 
 impl HookCtx<'_> {
@@ -96,7 +128,9 @@ impl HookCtx<'_> {
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
     pub fn pass(&self) -> Result<Option<Tensor>> {
-        self.passed.set(true);
+        if let Some(passed) = self.passed {
+            passed.set(true);
+        }
         Ok(None)
     }
 }

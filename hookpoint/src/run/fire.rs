@@ -351,7 +351,7 @@ impl At<'_> {
         let call = |path: &str, element: Option<&[usize]>, seen: &Tensor| {
             let (kind, call, type_name) = (self.kind, self.call, self.type_name);
             let passed = &Cell::new(false);
-            let ctx = HookCtx { path, kind, call, element, type_name, step, passed };
+            let ctx = HookCtx { path, kind, call, element, type_name, step, passed: Some(passed) };
             let new = paused(|| hook(&ctx, seen)).map_err(|error| hook_failed(path, error))?;
             acted.set(acted.get() || !passed.get() || new.is_some());
             // What is given back as it was stays as it is, in its layout, too.

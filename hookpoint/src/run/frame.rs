@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use super::any::type_name;
 use super::argument::{holds_tensors, New};
 use super::call_hooks::{gather, scatter, When};
+use super::current;
 use super::fire::Replace;
 use super::gradient::Trail;
 use super::listeners::Said;
@@ -14,9 +15,9 @@ use super::member::Member;
 use super::stack::{Arguments, Before, Frame, Memo};
 use super::{PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{active, current, listen_to_values, paused, Erased, ErasedMut, Slot};
+use crate::raw::{active, listen_to_values, paused, Erased, ErasedMut, Slot};
 use crate::tree::{Effects, MethodInfo, NodeId};
-use crate::value::ValueOps;
+use crate::value::{DynamicOps, ValueOps};
 
 /// A method that has been entered; leaves it when dropped, on return, error and panic.
 #[must_use = "the method is left when this is dropped"]
@@ -125,7 +126,10 @@ impl Entered {
     fn by_ref_cold<'s, T: ?Sized>(&self, number: u32, value: &'s T, slot: &'s mut Slot) -> &'s T {
         match self.argument(number, Erased::of(value), Replace::Yes) {
             Some(New::Tensor(new)) => slot.put(value, new),
-            Some(New::Any(new)) => slot.put_any(value, new),
+            Some(New::Any(new)) => match DynamicOps::for_type(typeid::of::<T>()) {
+                Some(ops) => slot.put_any(value, new, ops.plain()),
+                None => value,
+            },
             None => value,
         }
     }

@@ -4,7 +4,7 @@ use candle_core::{Layout, Storage, Tensor};
 
 use super::{CacheOptions, Captures, RunState};
 use crate::error::Result;
-use crate::tree::FastSet;
+use crate::lookup::FastSet;
 
 impl RunState<'_> {
     /// The tensor itself where it owns what it shows; a copy where it is a window into something

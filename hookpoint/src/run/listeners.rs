@@ -18,9 +18,10 @@ use super::replacement::{fit, Broadcast, Like};
 use super::{PointKey, RunState};
 use crate::error::{Error, ErrorKind, Result};
 use crate::listen::{self, Answer, At, End, Interest, Listener, Point};
+use crate::lookup::FastMap;
 use crate::pattern::point_name;
 use crate::raw::{paused, Erased, ErasedMut};
-use crate::tree::{FastMap, Kind, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, ValueOps};
 
 /// A listener as a plan holds it.

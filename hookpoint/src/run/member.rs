@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use super::points::Points;
 use super::RunState;
-use crate::tree::FastMap;
+use crate::lookup::FastMap;
 
 /// A tensor inside a value, or the value as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! One run of a model.
 //!
-//! Generated code calls in at a **site**, and the thread's current [`RunState`] answers (see [`crate::raw::current`]):
+//! Generated code calls in at a **site**, and the thread's current [`RunState`] answers (see [`current`]):
 //!
 //! | site | says |
 //! | --- | --- |
@@ -23,6 +23,7 @@ mod call;
 mod call_hooks;
 mod context;
 mod counts;
+mod current;
 mod dispatch;
 mod effects;
 mod finished;
@@ -53,6 +54,7 @@ pub use call::{before_call, before_forward, Before, BeforeForward, CallSite, Cal
 pub use call_hooks::CallView;
 pub(crate) use call_hooks::{modules_only, CallHookFn, When};
 pub use context::HookCtx;
+pub(crate) use current::{current, current_pass, with_pass, with_run};
 pub(crate) use dispatch::{select as select_nodes, Dispatch};
 pub(crate) use finished::{Finished, Met};
 pub use frame::Entered;

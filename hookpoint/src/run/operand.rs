@@ -4,13 +4,14 @@ use std::any::TypeId;
 
 use candle_core::Tensor;
 
+use super::current;
 use super::fire::Replace;
 use super::frame::{address, with_label};
 use super::gradient::Operation;
 use super::member::Member;
 use super::{OpKind, OpSite, PointKey, RunState, Slot32};
 use crate::error::Result;
-use crate::raw::{current, values_wanted, Erased, ErasedMut, Kept};
+use crate::raw::{values_wanted, Erased, ErasedMut, Kept};
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;
 

@@ -12,7 +12,8 @@ use candle_core::Tensor;
 use super::listeners::Masks;
 use super::member::MemberNames;
 use super::PointKey;
-use crate::tree::{FastMap, Kind, NodeId, Tree};
+use crate::lookup::FastMap;
+use crate::tree::{Kind, NodeId, Tree};
 use crate::value::AnyValue;
 
 /// What is known of a point whenever it is reached: found out once for all runs of a plan.

@@ -17,9 +17,10 @@ use super::fire::Replace;
 use super::{PointKey, RunState};
 use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
+use crate::lookup::FastMap;
 use crate::raw::Erased;
 use crate::recording::Schedule;
-use crate::tree::{FastMap, NodeId};
+use crate::tree::NodeId;
 use crate::value::ValueOps;
 
 /// What a run does about calls.
@@ -454,7 +455,7 @@ pub fn side_effect() {
 #[cold]
 #[inline(never)]
 fn note_effect() {
-    crate::raw::current(|state| state.effect());
+    crate::run::current(|state| state.effect());
 }
 
 impl Tape<'_> {

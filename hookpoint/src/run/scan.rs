@@ -8,7 +8,8 @@ use candle_core::Tensor;
 use super::call::CallSite;
 use super::points::Described;
 use super::Dispatch;
-use crate::tree::{FastMap, Seen};
+use crate::lookup::FastMap;
+use crate::tree::Seen;
 
 /// What a scan has seen so far.
 #[derive(Default)]

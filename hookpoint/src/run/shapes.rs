@@ -11,13 +11,14 @@
 use std::cell::RefCell;
 
 use candle_core::{DType, Tensor};
+use hookpoint_grad::layer::Outline;
 
 use super::dispatch::Wants;
 use super::fire::Replace;
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::{Action, PointKey, RunState};
 use crate::error::Result;
-use crate::tree::{NodeId, Outline};
+use crate::tree::NodeId;
 
 /// Shapes of inputs, small enough to be kept in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use candle_core::Tensor;
 
+use super::current;
 use super::{HookCtx, RunState};
 use crate::error::{Error, Result};
-use crate::raw::current;
 
 /// One step of a generation: a forward pass that sees some positions of a growing text.
 ///

@@ -8,7 +8,8 @@ use std::cell::RefCell;
 
 use super::{PointKey, RunState, Slot32};
 use crate::error::ErrorKind;
-use crate::tree::{FastMap, NodeId};
+use crate::lookup::FastMap;
+use crate::tree::NodeId;
 
 /// When a goal is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! Values that are made only for those who ask.
 
+use super::current;
 use super::RunState;
-use crate::raw::{active, current};
+use crate::raw::active;
 
 /// Does the current run want the value `name` of the method that is being executed? For forward code
 /// whose named values are not all needed to compute its result: one that is expensive need not be made

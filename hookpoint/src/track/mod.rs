@@ -13,8 +13,8 @@ use std::ops::Deref;
 use candle_core::Tensor;
 
 use crate::access::{Access, Again, Lent};
-use crate::error::{Error, Result};
-use crate::plan::{BoxedError, Plan};
+use crate::error::{BoxedError, Error, Result};
+use crate::plan::Plan;
 use crate::run::IntoCaches;
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;

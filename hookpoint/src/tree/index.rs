@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use candle_core::{Storage, Tensor, TensorId};
+use hookpoint_grad::layer::KnownLayer;
 
 use super::dict::Kind;
-use super::fast::{number, FastMap, FastSet, Sieve, Table};
 use super::layers;
 use super::registry::{self, Effects, MethodInfo, TypeInfo};
 use super::visit::{AutoHook, Step, Visitor};
+use crate::lookup::{number, FastMap, FastSet, Sieve, Table};
 use crate::pattern::point_name;
 use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
 
@@ -186,9 +187,10 @@ impl Tree {
             node.minds_training = C::MINDS_TRAINING;
         }
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
-            node.width = layers::width(place);
+            let layer = layers::known_layer(place);
+            node.width = layer.and_then(KnownLayer::width);
             if self.walk.weights.is_some() {
-                for (name, tensor) in layers::weights(place) {
+                for (name, tensor) in layer.map(KnownLayer::weights).unwrap_or_default() {
                     self.note_weight(name, tensor);
                 }
             }

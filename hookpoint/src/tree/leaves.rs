@@ -1,6 +1,5 @@
 //! Candle's own layers, and trait objects: called as a whole, hooked where they are called.
 
-use candle_core::quantized::QMatMul;
 use candle_core::{Module, ModuleT, Result, Tensor, Var};
 
 use super::visit::{AutoHook, Visitor};
@@ -68,14 +67,18 @@ macro_rules! leaves {
         }
     )* };
 }
-leaves!(ByNamedModule:
-    candle_nn::Linear, candle_nn::Embedding, candle_nn::LayerNorm, candle_nn::RmsNorm, candle_nn::GroupNorm,
-    candle_nn::Conv1d, candle_nn::Conv2d, candle_nn::ConvTranspose1d, candle_nn::ConvTranspose2d,
-    candle_nn::Activation, candle_nn::PReLU, candle_nn::Sequential, candle_nn::Func<'_>,
-    candle_nn::ops::Identity, QMatMul,
-);
-leaves!(ByNamedModuleT: candle_nn::BatchNorm, candle_nn::Dropout, candle_nn::FuncT<'_>);
-leaves!(NotCallable: candle_nn::LSTM, candle_nn::GRU);
+
+macro_rules! layers {
+    (Module $ty:ty) => { leaves!(ByNamedModule: $ty); };
+    (ModuleT $ty:ty) => { leaves!(ByNamedModuleT: $ty); };
+    (Steps $ty:ty) => { leaves!(NotCallable: $ty); };
+    ($($($path:ident)::+ : $by:ident;)*) => { $(layers!($by $($path)::+);)* };
+}
+hookpoint_grad::layers!(layers);
+
+// Nobody can look into these.
+leaves!(ByNamedModule: candle_nn::Sequential, candle_nn::Func<'_>);
+leaves!(ByNamedModuleT: candle_nn::FuncT<'_>);
 
 macro_rules! trait_objects {
     ($caller:ty: $($ty:ty),* $(,)?) => { $(

@@ -2,7 +2,6 @@
 
 mod containers;
 mod dict;
-mod fast;
 mod index;
 mod layers;
 mod leaves;
@@ -19,9 +18,8 @@ pub(crate) use visit::Step;
 pub use visit::{AutoHook, Visitor};
 
 pub(crate) use dict::{short_type, Seen};
-pub(crate) use fast::{FastMap, FastSet};
 pub(crate) use index::{Node, NodeId, Tree, Weight};
-pub(crate) use layers::{outline, Outline};
+pub(crate) use layers::known_layer;
 #[cfg(test)]
 pub(crate) use leaves::ByNamedModule;
 pub(crate) use leaves::{ByModule, ByModuleT};

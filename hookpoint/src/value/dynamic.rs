@@ -8,13 +8,13 @@ use candle_core::Tensor;
 
 use super::{AnyValue, EachTensor, HookValue, Place};
 use crate::error::{Error, Result};
-use crate::raw::{Derived, Erased, ErasedMut, OfDerived, Plain, ResultOfDerived};
+use crate::raw::{Derived, Erased, ErasedMut, OfDerived, Plain, PlainId, ResultOfDerived};
 
 /// What is known of a type whose values are met without their static type: in bindings, arguments
 /// and the results of foreign calls.
 #[derive(Clone, Copy)]
 pub struct DynamicOps {
-    type_id: fn() -> TypeId,
+    type_id: fn() -> PlainId,
     holds: Holds,
     each_tensor: fn(&mut ErasedMut<'_>, &mut EachTensor<'_>) -> Result<()>,
     look: fn(Erased<'_>, &mut EachTensor<'_>) -> Result<()>,
@@ -37,7 +37,7 @@ inventory::collect!(DynamicOps);
 impl DynamicOps {
     const fn of<V: HookValue + Plain + Clone + Send + Sync>() -> Self {
         Self {
-            type_id: TypeId::of::<V>,
+            type_id: PlainId::of::<V>,
             holds: Holds::Tensors,
             each_tensor: |value, f| {
                 value.get_mut::<V>().map_or(Ok(()), |value| value.each_tensor(&mut Place::default(), f))
@@ -55,7 +55,7 @@ impl DynamicOps {
 
     const fn of_result<V: HookValue + Plain + Clone + Send + Sync>() -> Self {
         Self {
-            type_id: TypeId::of::<candle_core::Result<V>>,
+            type_id: PlainId::of::<candle_core::Result<V>>,
             holds: Holds::Tensors,
             each_tensor: |value, f| {
                 let value = value.get_mut::<candle_core::Result<V>>();
@@ -86,6 +86,11 @@ impl DynamicOps {
         Self { holds: Holds::Nothing, ..self }
     }
 
+    /// The type, which has no lifetimes.
+    pub(crate) fn plain(&self) -> PlainId {
+        (self.type_id)()
+    }
+
     /// Can values of this type hold tensors?
     pub(crate) fn has_tensors(&self) -> bool {
         self.holds == Holds::Tensors
@@ -93,7 +98,7 @@ impl DynamicOps {
 
     /// Is it a tensor, or the result of computing one?
     pub(crate) fn is_one_tensor(&self) -> bool {
-        let id = (self.type_id)();
+        let id = (self.type_id)().get();
         id == TypeId::of::<Tensor>() || id == TypeId::of::<candle_core::Result<Tensor>>()
     }
 
@@ -101,7 +106,7 @@ impl DynamicOps {
     /// lifetime parameters only.
     pub const fn derived<V: HookValue + Derived>() -> Self {
         Self {
-            type_id: TypeId::of::<V>,
+            type_id: PlainId::of::<OfDerived<V>>,
             holds: Holds::Tensors,
             each_tensor: |value, f| {
                 let value = value.get_mut::<OfDerived<V>>();
@@ -123,7 +128,7 @@ impl DynamicOps {
     /// For a `Result` of a type of the user's.
     fn derived_result<V: HookValue + Derived>() -> Self {
         Self {
-            type_id: TypeId::of::<candle_core::Result<V>>,
+            type_id: PlainId::of::<ResultOfDerived<V>>,
             holds: Holds::Tensors,
             each_tensor: |value, f| {
                 let value = value.get_mut::<ResultOfDerived<V>>();
@@ -149,11 +154,11 @@ impl DynamicOps {
 
     /// What is known of values of this type.
     pub(crate) fn for_type(type_id: TypeId) -> Option<&'static DynamicOps> {
-        static KNOWN: OnceLock<crate::tree::FastMap<TypeId, DynamicOps>> = OnceLock::new();
+        static KNOWN: OnceLock<crate::lookup::FastMap<TypeId, DynamicOps>> = OnceLock::new();
         let known = KNOWN.get_or_init(|| {
             let own = BUILT_IN.iter().chain(&SCALARS).chain(inventory::iter::<DynamicOps>);
             let results = own.clone().filter_map(|ops| ops.result).map(|result| result());
-            own.copied().chain(results).map(|ops| ((ops.type_id)(), ops)).collect()
+            own.copied().chain(results).map(|ops| ((ops.type_id)().get(), ops)).collect()
         });
         known.get(&type_id)
     }
@@ -162,7 +167,7 @@ impl DynamicOps {
     pub(crate) fn is_built_in(type_id: TypeId) -> bool {
         static KNOWN: OnceLock<std::collections::HashSet<TypeId>> = OnceLock::new();
         let known =
-            KNOWN.get_or_init(|| BUILT_IN.iter().chain(&SCALARS).map(|ops| (ops.type_id)()).collect());
+            KNOWN.get_or_init(|| BUILT_IN.iter().chain(&SCALARS).map(|ops| (ops.type_id)().get()).collect());
         known.contains(&type_id)
     }
 

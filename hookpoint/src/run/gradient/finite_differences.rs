@@ -8,18 +8,11 @@
 
 use std::cell::{Cell, RefCell};
 
-use candle_core::quantized::QMatMul;
 use candle_core::{DType, Result as Candle, Tensor, Var, D};
-use candle_nn::ops::Identity;
-use candle_nn::{
-    Activation, BatchNorm, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Dropout, Embedding, GroupNorm,
-    LayerNorm, Linear, PReLU, RmsNorm, GRU, LSTM,
-};
-use hookpoint_grad::layer::Layer;
 
 use super::Gradient;
 use crate::error::{ErrorKind, Result};
-use crate::raw::{paused, Erased};
+use crate::raw::paused;
 use crate::run::{anew, RunState};
 use crate::tree::NodeId;
 
@@ -76,32 +69,6 @@ impl RunState<'_> {
         }
         Ok(Some(Ok(output)))
     }
-}
-
-/// The module, if it is one of candle's layers.
-pub(in crate::run) fn of_candle(module: Erased<'_>) -> Option<Layer<'_>> {
-    macro_rules! first {
-        ($($name:ident),* $(,)?) => { None$(.or_else(|| module.get::<$name>().map(Layer::$name)))* };
-    }
-    first!(
-        Linear,
-        LayerNorm,
-        RmsNorm,
-        BatchNorm,
-        Activation,
-        QMatMul,
-        Conv1d,
-        Conv2d,
-        ConvTranspose1d,
-        ConvTranspose2d,
-        Dropout,
-        Embedding,
-        GroupNorm,
-        PReLU,
-        Identity,
-        LSTM,
-        GRU,
-    )
 }
 
 /// The same numbers, not contiguous.

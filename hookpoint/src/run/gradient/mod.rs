@@ -16,7 +16,6 @@ use std::cell::{Cell, RefCell};
 use candle_core::TensorId;
 
 pub(super) use barriers::{TrackedInputs, Trail};
-pub(super) use finite_differences::of_candle;
 use operation::Filled;
 pub use operation::OpSite;
 pub(super) use operation::Operation;

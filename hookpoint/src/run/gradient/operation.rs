@@ -61,7 +61,7 @@ pub(in crate::run) struct Operation {
 impl Operation {
     pub fn operand(&self, number: u8, value: Erased<'_>) {
         self.given.borrow_mut().put(number, read(value));
-        crate::raw::current(|state| {
+        crate::run::current(|state| {
             if let Some(gradient) = state.gradient() {
                 self.begun.set(gradient.begun.get());
             }

@@ -8,13 +8,14 @@ use candle_core::{Tensor, TensorId};
 use super::taps::{Call, TappedPoint, Tapping, Taps, Wish};
 use crate::cache::{ActivationCache, NamedCall};
 use crate::error::{Error, ErrorKind, Result};
+use crate::lookup::FastMap;
 use crate::pattern::Index;
-use crate::raw::{paused, with_pass};
+use crate::raw::paused;
 use crate::run::fire::{hook_failed, At};
 use crate::run::keep::shows_a_part;
 use crate::run::request::{Action, BackwardHookFn, CacheOptions, Request};
-use crate::run::{Audience, HookCtx, PointKey};
-use crate::tree::{FastMap, NodeId};
+use crate::run::{with_pass, Audience, HookCtx, PointKey};
+use crate::tree::NodeId;
 
 /// The backward pass of one run.
 pub(crate) struct BackwardPass<'p> {
@@ -208,8 +209,8 @@ impl<'p> BackwardPass<'p> {
     fn see(&self, hook: &BackwardHookFn<'_>, call: &Call) -> Result<()> {
         self.seen.borrow_mut().push(call.name.clone());
         let Call { name: path, kind, type_name, number, step, .. } = call;
-        let (step, passed) = (step.as_ref(), &Cell::new(false));
-        let ctx = HookCtx { path, kind: *kind, call: *number, element: None, type_name, step, passed };
+        let (kind, number, step) = (*kind, *number, step.as_ref());
+        let ctx = HookCtx { path, kind, call: number, element: None, type_name, step, passed: None };
         let seen = BackwardCall { call };
         paused(|| hook(&ctx, &seen)).map_err(|error| hook_failed(&call.name, error))
     }

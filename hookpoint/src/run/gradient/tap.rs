@@ -11,7 +11,7 @@ use candle_core::backend::{BackendDevice, BackendStorage};
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, Layout, MetalStorage, Shape, Tensor};
 
 use crate::error::Result;
-use crate::raw::current_pass;
+use crate::run::current_pass;
 use crate::run::replacement::{laid_out, memory_order};
 
 /// Which tap of which run. Outside of the backward pass of its own run a tap does nothing.

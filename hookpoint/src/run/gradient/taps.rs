@@ -10,10 +10,11 @@ use super::barriers::Lost;
 use super::tap::Tap;
 use super::Gradient;
 use crate::error::Result;
+use crate::lookup::FastMap;
 use crate::run::dispatch::is_part;
 use crate::run::points::Asked;
 use crate::run::{Action, PointKey, RunState, Slot32, Step};
-use crate::tree::{FastMap, Kind, NodeId};
+use crate::tree::{Kind, NodeId};
 
 /// The taps of a run, in the order in which they were put in.
 #[derive(Default)]
