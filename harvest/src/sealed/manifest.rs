@@ -110,7 +110,9 @@ impl SealedManifest {
     pub(super) fn load(storage: &Storage) -> Result<Option<(Self, String)>> {
         let Some(text) = storage.get(FILE, LONGEST)? else { return Ok(None) };
         let damaged = |what: String| storage.damaged(FILE, what, REMEDY);
-        let manifest: Self = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        let unreadable =
+            |error| damaged(format!("it says that it is of version {VERSION}, which it is not: {error}"));
+        let manifest: Self = serde_json::from_slice(&text).map_err(unreadable)?;
         manifest.check().map_err(damaged)?;
         Ok(Some((manifest, blake3::hash(&text).to_hex().to_string())))
     }
