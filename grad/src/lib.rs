@@ -2,7 +2,7 @@
 //!
 //! In candle 0.11 a gradient ends silently at a fused operation (`softmax_last_dim`, `layer_norm`,
 //! `rms_norm`, `rope`, `sdpa`, a quantized product), is wrong after others (`max_pool2d`, `avg_pool2d`,
-//! `scatter`, `scatter_add`, `upsample_nearest2d`), and is computed and kept for frozen weights. The
+//! `scatter`, `scatter_add`, `upsample_nearest2d`, `unfold`), and is computed and kept for frozen weights. The
 //! functions here have candle's names and candle's values, bit for bit where candle has a kernel, and
 //! gradients that are right, for those arguments that have one.
 //!
@@ -43,6 +43,7 @@ mod rules;
 mod scatter;
 mod shape;
 mod softmax;
+mod unfold;
 
 pub use activation::{gelu, gelu_erf};
 pub use attention::sdpa;
@@ -59,3 +60,4 @@ pub use resample::{
 pub use rope::{rope, rope_i, rope_thd};
 pub use scatter::{scatter, scatter_add};
 pub use softmax::softmax_last_dim;
+pub use unfold::unfold;

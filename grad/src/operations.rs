@@ -2,7 +2,8 @@
 // `hookpoint-derive` shows all operands, and `hookpoint-grad` says what becomes of the gradient. There it is a link to
 // this file, so a new operation is a row here and a function in `rules.rs`; without one, it does not compile.
 //
-// A row has the name, how many of the operands 0 and 1 are tensors of numbers, and a class:
+// A row has the name, how many of the operands 0 and 1 are tensors of numbers, and a class. A function also has its
+// path, by which it is told from others of its name; a generic one has a path for each type that it is called with.
 //
 //   Rule(f)   has a gradient, which `rules::f` gives: candle has none, or one that costs too much
 //   Wrong(f)  the same, and candle's own is wrong
@@ -28,7 +29,9 @@ macro_rules! operations {
                 "broadcast_sub" 2 Rule(sub);
                 "const_set" 1 InPlace;
                 "conv1d" 2 Wrong(conv);
+                "conv1d_with_algo" 2 Wrong(conv);
                 "conv2d" 2 Rule(conv);
+                "conv2d_with_algo" 2 Rule(conv);
                 "conv_transpose1d" 2 Rule(conv_transpose1d);
                 "conv_transpose2d" 2 Rule(conv_transpose2d);
                 "detach" 1 Stops;
@@ -55,6 +58,7 @@ macro_rules! operations {
                 "to_vec1" 1 Stops;
                 "to_vec2" 1 Stops;
                 "to_vec3" 1 Stops;
+                "unfold" 1 Wrong(unfold);
                 "upsample_bilinear2d" 1 Rule(bilinear);
                 "upsample_bilinear2d_with_scale" 1 Rule(bilinear_with_scale);
                 "upsample_nearest1d" 1 Wrong(nearest1d);
@@ -69,14 +73,14 @@ macro_rules! operations {
                 "/" 2 Rule(div);
             }
             functions {
-                "flash_attn" 2 Rule(flash_attn);
-                "layer_norm" 2 Rule(layer_norm);
-                "rms_norm" 2 Rule(rms_norm);
-                "rope" 2 Rule(rope);
-                "rope_i" 2 Rule(rope_i);
-                "rope_thd" 2 Rule(rope_thd);
-                "sdpa" 2 Rule(sdpa);
-                "softmax_last_dim" 1 Rule(softmax_last_dim);
+                "flash_attn" 2 Rule(flash_attn): candle_nn::attention::flash_attn::<f32>, candle_nn::attention::flash_attn::<f64>;
+                "layer_norm" 2 Rule(layer_norm): candle_nn::ops::layer_norm;
+                "rms_norm" 2 Rule(rms_norm): candle_nn::ops::rms_norm;
+                "rope" 2 Rule(rope): candle_nn::rotary_emb::rope;
+                "rope_i" 2 Rule(rope_i): candle_nn::rotary_emb::rope_i;
+                "rope_thd" 2 Rule(rope_thd): candle_nn::rotary_emb::rope_thd;
+                "sdpa" 2 Rule(sdpa): candle_nn::ops::sdpa;
+                "softmax_last_dim" 1 Rule(softmax_last_dim): candle_nn::ops::softmax_last_dim;
             }
         }
     };

@@ -20,8 +20,7 @@
 use std::any::TypeId;
 
 use candle_core::{DType, Result, Tensor, D};
-use candle_nn::attention::{flash_attn, AttnMask};
-use candle_nn::{ops, rotary_emb};
+use candle_nn::attention::AttnMask;
 
 use super::rules::{self, Made};
 
@@ -208,23 +207,6 @@ fn id<F: 'static>(_: F) -> TypeId {
     TypeId::of::<F>()
 }
 
-fn is_candles(name: &str, function: TypeId) -> bool {
-    if name == "flash_attn" {
-        return function == id(flash_attn::<f32>) || function == id(flash_attn::<f64>);
-    }
-    function
-        == match name {
-            "softmax_last_dim" => id(ops::softmax_last_dim),
-            "layer_norm" => id(ops::layer_norm),
-            "rms_norm" => id(ops::rms_norm),
-            "rope" => id(rotary_emb::rope),
-            "rope_i" => id(rotary_emb::rope_i),
-            "rope_thd" => id(rotary_emb::rope_thd),
-            "sdpa" => id(ops::sdpa),
-            _ => return false,
-        }
-}
-
 /// Is this a method of a tensor for which candle has a gradient, and a wrong one?
 pub fn is_wrong(name: &str) -> bool {
     method(name).is_some_and(|method| method.class == Class::Wrong)
@@ -274,7 +256,7 @@ macro_rules! known {
     (
         methods { $($method:literal $method_tensors:literal $method_class:ident $(($method_rule:ident))?;)* }
         operators { $($operator:literal $operator_tensors:literal $operator_class:ident $(($operator_rule:ident))?;)* }
-        functions { $($function:literal $tensors:literal $class:ident $(($rule:ident))?;)* }
+        functions { $($function:literal $tensors:literal $class:ident ($rule:ident): $($path:path),+;)* }
     ) => {
         /// A method of a tensor, or of a cache of keys and values.
         ///
@@ -317,8 +299,15 @@ macro_rules! known {
 
         fn of_function(name: &str, given: &Given, value: &Tensor) -> Made {
             match name {
-                $($($function => rules::$rule(given, value.clone()),)?)*
+                $($function => rules::$rule(given, value.clone()),)*
                 _ => None,
+            }
+        }
+
+        fn is_candles(name: &str, function: TypeId) -> bool {
+            match name {
+                $($function => [$(id($path)),+].contains(&function),)*
+                _ => false,
             }
         }
     };

@@ -15,6 +15,7 @@ use super::rope::{rope_rule, Rope};
 use super::rule::Given;
 use super::scatter::{scatter_add_rule, scatter_rule};
 use super::softmax::softmax_rule;
+use super::unfold::unfold_rule;
 
 /// The value with its gradient, none inside where candle's own is right; none at all where too little was seen.
 pub type Made = Option<Result<Option<Tensor>>>;
@@ -124,6 +125,12 @@ pub fn scatter(given: &Given, value: Tensor) -> Made {
 pub fn scatter_add(given: &Given, value: Tensor) -> Made {
     let x = given.tensor(0)?;
     some(scatter_add_rule(x, given.tensor(1)?, given.tensor(2)?, given.dim(3, x)?, value))
+}
+
+/// `x.unfold(dim, size, step)`
+pub fn unfold(given: &Given, value: Tensor) -> Made {
+    let x = given.tensor(0)?;
+    some(unfold_rule(x, given.dim(1, x)?, given.count(2)?, given.count(3)?, value))
 }
 
 pub fn softmax_last_dim(given: &Given, value: Tensor) -> Made {

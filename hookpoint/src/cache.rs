@@ -19,7 +19,7 @@ pub use activations::Activations;
 use crate::error::Result;
 use crate::lookup::FastMap;
 use crate::pattern::Pattern;
-use crate::run::{Capture, CaptureAny, Kept, Labels};
+use crate::run::{Capture, CaptureAny, Kept, Labels, NamedCall};
 use crate::value::AnyValue;
 use parts::Parts;
 
@@ -77,15 +77,6 @@ struct Entry {
 struct Call {
     number: usize,
     tensor: Tensor,
-}
-
-/// A tensor with the name of its point, and which call of it that was.
-pub(crate) struct NamedCall {
-    pub name: Arc<str>,
-    pub call: usize,
-    /// Was this very call asked for, as in `path#0`?
-    pub by_call: bool,
-    pub tensor: Tensor,
 }
 
 impl Table {

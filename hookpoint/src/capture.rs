@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use crate::access::Access;
 use crate::cache::{ActivationCache, Activations};
-use crate::error::{BoxedError, Error, Result};
+use crate::error::{BoxedError, ErrorKind, Result};
 use crate::hooked::Hooked;
 use crate::pattern::Pattern;
 use crate::plan::Plan;
@@ -92,15 +92,22 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         V: Clone + Send + Sync + 'static,
     {
         if TypeId::of::<V>() == TypeId::of::<Tensor>() {
-            return Err(Error::msg("a tensor is replaced with `.patch(..)`, which checks its shape"));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the value of `patch_any`".to_string(),
+                got: "a tensor".to_string(),
+                remedy: "replace a tensor with `.patch(..)`, which checks its shape".to_string(),
+            }
+            .into());
         }
         let value = AnyValue::of(&value);
         for pattern in patterns.into_patterns()? {
             if pattern.index().is_some() {
-                return Err(Error::msg(format!(
-                    "`patch_any` replaces a value as a whole, and `{pattern}` has an index\n  leave the index \
-                     away, or replace a part of a tensor with `.patch(..)`"
-                )));
+                return Err(ErrorKind::InvalidArgument {
+                    argument: "a pattern of `patch_any`, which replaces whole values,".to_string(),
+                    got: format!("`{pattern}`, which has an index"),
+                    remedy: "remove the index, or replace a part of a tensor with `.patch(..)`".to_string(),
+                }
+                .into());
             }
             self.request(pattern, Action::PatchAny(value.clone()))?;
         }

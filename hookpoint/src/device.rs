@@ -2,7 +2,7 @@
 
 use candle_core::Device;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The environment variable that tests and examples take their device from.
 pub const DEVICE_VARIABLE: &str = "HOOKPOINT_DEVICE";
@@ -17,7 +17,10 @@ pub const DEVICE_VARIABLE: &str = "HOOKPOINT_DEVICE";
 /// # Ok::<(), hookpoint::Error>(())
 /// ```
 pub fn device(name: &str) -> Result<Device> {
-    let unknown = || Error::msg(format!("there is no device `{name}`\n  write `cpu`, `cuda:0` or `metal`"));
+    let unknown = || {
+        let known = ["cpu", "cuda:0", "metal"].map(str::to_string).to_vec();
+        Error::from(ErrorKind::UnknownName { what: "device".to_string(), name: name.to_string(), known })
+    };
     let (kind, ordinal) = match name.split_once(':') {
         Some((kind, ordinal)) => (kind, ordinal.parse().map_err(|_| unknown())?),
         None => (name, 0),
@@ -33,13 +36,14 @@ pub fn device(name: &str) -> Result<Device> {
             "cuda" => candle_core::utils::cuda_is_available(),
             _ => candle_core::utils::metal_is_available(),
         };
-        Error::msg(match built {
-            true => format!("the device `{name}` cannot be used: {error}\n  choose another, or `cpu`"),
-            false => format!(
-                "this program was built without {kind}, so the device `{name}` is not there\n  \
-                 build it with `--features {kind}`, or use `cpu`"
+        let (reason, remedy) = match built {
+            true => (error.to_string(), "choose another, or `cpu`".to_string()),
+            false => (
+                format!("this program was built without {kind}"),
+                format!("build it with `--features {kind}`, or use `cpu`"),
             ),
-        })
+        };
+        ErrorKind::DeviceUnavailable { device: name.to_string(), reason, remedy }.into()
     })
 }
 
@@ -48,6 +52,11 @@ pub fn device_from_env() -> Result<Device> {
     match std::env::var(DEVICE_VARIABLE) {
         Ok(name) => device(&name),
         Err(std::env::VarError::NotPresent) => Ok(Device::Cpu),
-        Err(error) => Err(Error::msg(format!("{DEVICE_VARIABLE}: {error}"))),
+        Err(std::env::VarError::NotUnicode(text)) => Err(ErrorKind::InvalidArgument {
+            argument: format!("the variable {DEVICE_VARIABLE}"),
+            got: format!("{text:?}, which is not Unicode"),
+            remedy: "set it to `cpu`, `cuda:0` or `metal`".to_string(),
+        }
+        .into()),
     }
 }

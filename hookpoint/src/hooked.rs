@@ -35,11 +35,19 @@ pub(crate) use recent::{Kept, Recent};
 /// ```
 pub struct Hooked<M> {
     model: Box<M>,
-    /// The index of the model, made when first needed and dropped when the model may have changed.
-    tree: Mutex<Option<Arc<Tree>>>,
+    /// The index of the model, made when first needed, and anew when the model may have changed.
+    tree: Mutex<Indexed>,
     learned: Learned,
     manager: HookManager,
     recent: Recent,
+}
+
+/// What is known of where the parts of a model are.
+#[derive(Default)]
+struct Indexed {
+    tree: Option<Arc<Tree>>,
+    /// May a run have changed the model since?
+    is_stale: bool,
 }
 
 impl<M: AutoHook> Hooked<M> {
@@ -84,9 +92,18 @@ impl<M: AutoHook> Hooked<M> {
         &self.recent
     }
 
+    /// The index of the model as it is. One that says the same as that before is that one, so that all that was worked
+    /// out with it still holds.
     pub(crate) fn tree(&self) -> Arc<Tree> {
-        let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
-        tree.get_or_insert_with(|| Arc::new(Tree::of(&*self.model))).clone()
+        let mut indexed = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
+        if indexed.is_stale || indexed.tree.is_none() {
+            let now = Tree::of(&*self.model);
+            indexed.is_stale = false;
+            if !indexed.tree.as_ref().is_some_and(|before| before.is_same(&now)) {
+                indexed.tree = Some(Arc::new(now));
+            }
+        }
+        indexed.tree.clone().unwrap_or_default()
     }
 
     /// The manager, whatever the model it last took note of.
@@ -99,9 +116,9 @@ impl<M: AutoHook> Hooked<M> {
         (&self.model, &self.learned)
     }
 
-    /// The model to be changed, after which its index is made anew.
+    /// The model to be changed by a run, after which it is walked over again.
     pub(crate) fn parts_mut(&mut self) -> (&mut M, &Learned) {
-        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        self.tree.get_mut().unwrap_or_else(PoisonError::into_inner).is_stale = true;
         (&mut self.model, &self.learned)
     }
 }
@@ -116,7 +133,7 @@ impl<M> Deref for Hooked<M> {
 
 impl<M> DerefMut for Hooked<M> {
     fn deref_mut(&mut self) -> &mut M {
-        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = Indexed::default();
         self.learned.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         &mut self.model
     }

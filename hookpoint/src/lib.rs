@@ -199,12 +199,13 @@ pub mod track;
 mod cache;
 mod capture;
 mod device;
+mod erased;
 mod fingerprint;
 mod hooked;
 mod lookup;
 mod nearest;
 mod plan;
-mod raw;
+mod point;
 mod report;
 mod run;
 mod select;
@@ -225,10 +226,10 @@ pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};
 pub use listen::Listener;
 pub use pattern::{Index, Pattern};
 pub use plan::{GradRun, Plan, Run, Scan};
+pub use point::Step;
 pub use recording::Recording;
 pub use run::{
-    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Step,
-    Steps,
+    side_effect, wanted, with_step, BackwardCall, CacheAt, CacheOptions, CallView, HookCtx, IntoCaches, Steps,
 };
 pub use select::IntoPatterns;
 pub use tree::{AutoHook, HookDict, HookEntry, Kind, Visitor};

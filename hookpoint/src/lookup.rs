@@ -162,6 +162,14 @@ impl<K: Key, V> Table<K, V> {
     }
 }
 
+impl<K: Key, V: PartialEq> PartialEq for Table<K, V> {
+    /// Whatever the order in which they were filled.
+    fn eq(&self, other: &Self) -> bool {
+        let is_there = |(key, value): &(K, V)| other.get(*key) == Some(value);
+        self.filled == other.filled && self.slots.iter().flatten().all(is_there)
+    }
+}
+
 impl<K, V> Default for Table<K, V> {
     fn default() -> Self {
         Self { slots: Vec::new(), filled: 0 }

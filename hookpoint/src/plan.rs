@@ -23,12 +23,11 @@ use crate::error::{ErrorKind, Result};
 use crate::hooked::Hooked;
 use crate::listen::Listener;
 use crate::pattern::Pattern;
+use crate::point::Selection;
 use crate::recording::Recording;
-use crate::run::{
-    modules_only, select_nodes, Action, Allows, Audience, CallView, HookCtx, IntoCaches, Request, When,
-};
+use crate::run::{modules_only, Action, Allows, Audience, CallView, HookCtx, IntoCaches, Request, When};
 use crate::select::IntoPatterns;
-use crate::tree::{AutoHook, NodeId, Tree};
+use crate::tree::{AutoHook, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
 use prepared::{Prepared, Recorded};
@@ -312,9 +311,9 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     }
 }
 
-fn selected(tree: &Tree, pattern: &Pattern, action: &Action<'_>) -> Result<Vec<NodeId>> {
+fn selected(tree: &Tree, pattern: &Pattern, action: &Action<'_>) -> Result<Selection> {
     match action {
         Action::Call(..) | Action::HookBackward(_) => modules_only(tree, pattern),
-        _ => select_nodes(tree, pattern),
+        _ => Selection::of(tree, pattern),
     }
 }

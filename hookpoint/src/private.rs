@@ -3,7 +3,7 @@
 pub use inventory;
 pub use typeid;
 
-pub use crate::raw::{active, operations_wanted, Derived, Erased, Kept, Slot};
+pub use crate::erased::{active, operations_wanted, Derived, Erased, Kept, Slot};
 pub use crate::run::{
     before_call, before_forward, bound, bound_ref, uses, Before, BeforeForward, Behind, CallSite, CallToken,
     Entered, Made, OpKind, OpSite, Uses, Written,

@@ -6,17 +6,20 @@
 //! answered with what it gave before. Calls that are not answered are made, whatever they are: so code
 //! between modules, and modules with side effects, always run.
 
+mod schedule;
+
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::fingerprint::Fingerprint;
 use crate::lookup::{FastMap, FastSet};
 use crate::pattern::{point_name, Pattern};
-use crate::run::{Action, Log, LoggedCall, LoggedPoint, Request};
-use crate::tree::{Kind, NodeId, Tree, Weight};
+pub use crate::run::Rows;
+use crate::run::{Calls, Log, LoggedCall, LoggedPoint, RecordedCall};
+use crate::tree::{Tree, Weight};
 
 /// What a model did for one input: made by [`Hooked::record`](crate::Hooked::record), used by
 /// [`Plan::replay`](crate::Plan::replay).
@@ -61,50 +64,12 @@ enum Of {
 
 struct Inner {
     tree: Arc<Tree>,
-    calls: Vec<RecordedCall>,
+    calls: Arc<Calls>,
     points: Vec<LoggedPoint>,
     /// What the modules that can be answered compute with.
     weights: Vec<(String, Fingerprint)>,
     /// Variables that they compute with and do not show.
     variables: Vec<(Tensor, Fingerprint)>,
-    rows: Mutex<Repeats>,
-}
-
-/// What is known of runs whose rows are repeated.
-#[derive(Default)]
-struct Repeats {
-    /// By the number of the call.
-    rows: Vec<Rows>,
-    copies: usize,
-    /// What calls gave, repeated as often as was last asked for.
-    values: FastMap<usize, Tensor>,
-}
-
-struct RecordedCall {
-    module: u32,
-    visit: u32,
-    /// When it began and ended, on the clock of the points.
-    time: (u32, u32),
-    /// May it be answered?
-    value: Option<Tensor>,
-    /// The modules that are called inside it, and how often.
-    inside: Vec<(u32, u32)>,
-    /// What it was called with.
-    inputs: Fingerprint,
-}
-
-/// What becomes of a value when the rows of the input are repeated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Rows {
-    /// Nobody has looked: no run has [noted](crate::Plan::note_rows) it.
-    Unknown,
-    /// Its first dimension is the batch.
-    Batch,
-    /// It does not depend on the batch.
-    Same,
-    /// Something else: such calls are made.
-    Other,
 }
 
 /// A point that was reached while a model was recorded.
@@ -177,8 +142,9 @@ impl Recording {
             }
         };
         let calls = values.calls.iter().enumerate().map(recorded).collect();
-        let (points, weights, variables, rows) = (times.points, Vec::new(), Vec::new(), Mutex::default());
-        let inner = Arc::new(Inner { tree, calls, points, weights, variables, rows });
+        let calls = Arc::new(Calls::new(calls));
+        let (points, weights, variables) = (times.points, Vec::new(), Vec::new());
+        let inner = Arc::new(Inner { tree, calls, points, weights, variables });
         Self { inner, of: Of::ItsInput }
     }
 
@@ -210,6 +176,7 @@ impl Recording {
         let Some(inner) = Arc::get_mut(&mut self.inner) else { return Ok(()) };
         let modules: HashSet<Arc<str>> = inner
             .calls
+            .list
             .iter()
             .filter(|call| call.value.is_some())
             .filter_map(|call| inner.tree.node_of_module(call.module))
@@ -219,7 +186,7 @@ impl Recording {
             inner.weights.push((weight.name, of_weight(&weight.tensor)?));
         }
         let (mut met, mut variables) = (FastSet::default(), Vec::new());
-        for value in inner.calls.iter().rev().filter_map(|call| call.value.as_ref()) {
+        for value in inner.calls.list.iter().rev().filter_map(|call| call.value.as_ref()) {
             if !value.track_op() || met.contains(&value.id()) {
                 continue;
             }
@@ -257,7 +224,7 @@ impl Recording {
     pub(crate) fn compare_rows(&self, repeated: &Log, copies: usize) {
         let dims: FastMap<(u32, u32), &Vec<usize>> =
             repeated.calls.iter().map(|call| ((call.module, call.visit), &call.dims)).collect();
-        let rows = self.inner.calls.iter().map(|call| {
+        let rows = self.inner.calls.list.iter().map(|call| {
             let Some(value) = &call.value else { return Rows::Unknown };
             let (one, all) = (value.dims(), dims.get(&(call.module, call.visit)));
             match all {
@@ -266,13 +233,13 @@ impl Recording {
                 _ => Rows::Other,
             }
         });
-        self.inner.repeats().rows = rows.collect();
+        self.inner.calls.repeats().rows = rows.collect();
     }
 
     /// The calls of modules that can be answered, in the order in which they began.
     pub fn calls(&self) -> impl Iterator<Item = Replayable<'_>> {
-        let rows = self.inner.repeats().rows.clone();
-        self.inner.calls.iter().enumerate().filter_map(move |(at, call)| {
+        let rows = self.inner.calls.repeats().rows.clone();
+        self.inner.calls.list.iter().enumerate().filter_map(move |(at, call)| {
             let value = call.value.as_ref()?;
             let name = self.inner.tree.name(self.inner.tree.node_of_module(call.module)?);
             let rows = rows.get(at).copied().unwrap_or(Rows::Unknown);
@@ -307,114 +274,12 @@ impl Recording {
         let points = self.inner.points.iter().flat_map(|point| &point.visits).map(|(time, _)| *time);
         points.max().unwrap_or(0)
     }
-
-    /// Which calls need not be made by a run with these requests.
-    pub(crate) fn schedule(
-        &self,
-        tree: &Arc<Tree>,
-        requests: &[Request<'_>],
-        heard: &dyn Fn(NodeId) -> bool,
-    ) -> Result<Schedule> {
-        let own = self.own_nodes(tree)?;
-        let (mut wanted, mut change) = (Vec::new(), u32::MAX);
-        for request in requests {
-            if request.action.wants_gradient() {
-                return Err(Error::msg(
-                    "a run that is replayed has no gradients: what is not computed cannot be differentiated\n  \
-                     leave out `.replay(..)`",
-                ));
-            }
-            let looks = matches!(request.action, Action::Cache(_));
-            let nodes: Vec<NodeId> =
-                request.nodes.iter().filter_map(|node| own.get(*node as usize).copied().flatten()).collect();
-            let mut times: Vec<u32> = Vec::new();
-            let points = self.inner.points.iter().filter(|point| nodes.contains(&point.key.node));
-            for (_, visits) in by_name(&self.inner.tree, points, &request.pattern) {
-                let visits = visits.iter().map(|(time, _)| *time);
-                wanted.extend(visits.clone());
-                times.extend(visits.enumerate().filter_map(|(call, time)| {
-                    request.pattern.call().is_none_or(|wanted| wanted == call).then_some(time)
-                }));
-            }
-            if let Action::Call(..) = request.action {
-                let is_module = |call: &&RecordedCall| {
-                    let module = |node: &NodeId| self.inner.tree.node(*node).map(|node| node.number);
-                    nodes.iter().filter_map(module).any(|module| module == call.module)
-                };
-                // Such a hook may see a call in which no tensor goes in.
-                let inside = self.inner.calls.iter().filter(is_module).map(|call| call.time.0 + 1);
-                wanted.extend(inside.clone());
-                times.extend(inside);
-            }
-            if !looks {
-                change = times.into_iter().fold(change, u32::min);
-            }
-        }
-        // A listener may change what it hears.
-        let listened: HashSet<NodeId> =
-            (0..).zip(&own).filter(|(node, _)| heard(*node)).filter_map(|(_, own)| *own).collect();
-        let module = |node: &NodeId| self.inner.tree.node(*node).map(|node| node.number);
-        let modules: HashSet<u32> = listened.iter().filter_map(module).collect();
-        let points = self.inner.points.iter().filter(|point| listened.contains(&point.key.node));
-        let values = points.flat_map(|point| point.visits.iter().map(|(time, _)| *time));
-        let calls = self.inner.calls.iter().filter(|call| modules.contains(&call.module));
-        for time in values.chain(calls.map(|call| call.time.0 + 1)) {
-            wanted.push(time);
-            change = change.min(time);
-        }
-        wanted.sort_unstable();
-        let is_undisturbed = |(begin, end): (u32, u32)| {
-            let next = wanted.partition_point(|time| *time <= begin);
-            end < change && wanted.get(next).is_none_or(|time| *time >= end)
-        };
-        let mut answers = FastMap::default();
-        let (mut until, copies, repeats) = (0, self.copies(), self.inner.repeats());
-        for (at, call) in self.inner.calls.iter().enumerate() {
-            let fits = copies == 1 || matches!(repeats.rows.get(at), Some(Rows::Batch | Rows::Same));
-            let can = call.value.is_some() && fits && call.time.0 > until;
-            if can && is_undisturbed(call.time) {
-                until = call.time.1;
-                answers.insert((call.module, call.visit), at);
-            }
-        }
-        Ok(Schedule { recording: self.clone(), answers })
-    }
-
-    /// For every node of `tree`, the one that it is here. The parameters of a model may come and go with
-    /// its state.
-    fn own_nodes(&self, tree: &Arc<Tree>) -> Result<Vec<Option<NodeId>>> {
-        let own = &self.inner.tree;
-        if Arc::ptr_eq(own, tree) {
-            return Ok((0..tree.nodes.len() as NodeId).map(Some).collect());
-        }
-        own.same_modules(tree).map_err(|change| {
-            Error::msg(format!(
-                "the recording is of another model, or of this one before it was changed: {change}\n  \
-                 record it again"
-            ))
-        })?;
-        let mut by_name: HashMap<_, Vec<(Kind, NodeId)>> = HashMap::new();
-        for (id, node) in own.nodes.iter().enumerate() {
-            by_name.entry(own.name(id as NodeId)).or_default().push((node.kind, id as NodeId));
-        }
-        let is_own = |(id, kind): (usize, Kind)| {
-            let named = by_name.get(&tree.name(id as NodeId))?;
-            named.iter().find(|(other, _)| *other == kind).map(|(_, id)| *id)
-        };
-        Ok(tree.nodes.iter().map(|node| node.kind).enumerate().map(is_own).collect())
-    }
 }
 
 impl std::fmt::Debug for Recording {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kept = self.inner.calls.iter().filter(|call| call.value.is_some()).count();
-        f.debug_struct("Recording").field("calls", &self.inner.calls.len()).field("kept", &kept).finish()
-    }
-}
-
-impl Inner {
-    fn repeats(&self) -> MutexGuard<'_, Repeats> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        let kept = self.inner.calls.list.iter().filter(|call| call.value.is_some()).count();
+        f.debug_struct("Recording").field("calls", &self.inner.calls.list.len()).field("kept", &kept).finish()
     }
 }
 
@@ -470,63 +335,5 @@ fn is_repeated(one: &[usize], all: &[usize], copies: usize) -> bool {
     match (one, all) {
         ([first, rest @ ..], [rows, others @ ..]) => rest == others && *rows == copies * first,
         _ => false,
-    }
-}
-
-/// Which calls of a run are answered.
-pub(crate) struct Schedule {
-    recording: Recording,
-    /// By module and number of the call: the number of the recorded one.
-    answers: FastMap<(u32, u32), usize>,
-}
-
-impl Schedule {
-    /// Are inputs compared with those that were recorded, before calls are answered?
-    pub fn compares(&self) -> bool {
-        self.recording.compares()
-    }
-
-    /// What a call was made with.
-    pub fn inputs(&self, call: usize) -> Option<Fingerprint> {
-        self.recording.inner.calls.get(call).map(|call| call.inputs)
-    }
-
-    pub fn answer(&self, module: u32, visit: u32) -> Option<usize> {
-        self.answers.get(&(module, visit)).copied()
-    }
-
-    /// The modules that a call would have called, and how often.
-    pub fn inside(&self, call: usize) -> &[(u32, u32)] {
-        self.recording.inner.calls.get(call).map_or(&[], |call| &call.inside)
-    }
-
-    /// What a call gives, for as many copies of the input as there are.
-    pub fn value(&self, at: usize) -> Option<Tensor> {
-        let (inner, copies) = (&self.recording.inner, self.recording.copies());
-        let value = inner.calls.get(at)?.value.as_ref()?;
-        if copies == 1 {
-            return Some(value.clone());
-        }
-        let mut repeats = inner.repeats();
-        if repeats.rows.get(at) == Some(&Rows::Same) {
-            return Some(value.clone());
-        }
-        if repeats.copies != copies {
-            (repeats.copies, repeats.values) = (copies, FastMap::default());
-        }
-        if let Some(repeated) = repeats.values.get(&at) {
-            return Some(repeated.clone());
-        }
-        let repeated = repeat_rows(value, copies).ok()?;
-        repeats.values.insert(at, repeated.clone());
-        Some(repeated)
-    }
-}
-
-/// The rows of a tensor, all of them so many times.
-fn repeat_rows(tensor: &Tensor, times: usize) -> candle_core::Result<Tensor> {
-    match times {
-        1 => Ok(tensor.clone()),
-        _ => Tensor::cat(&vec![tensor.contiguous()?; times], 0),
     }
 }

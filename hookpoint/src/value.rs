@@ -15,8 +15,8 @@ use candle_core::{Tensor, Var};
 pub use dynamic::DynamicOps;
 pub use probe::{Probe, ValueOps};
 
+pub use crate::erased::AnyValue;
 use crate::error::Result;
-pub use crate::raw::AnyValue;
 
 /// What is done with each tensor inside a value. The first argument says where it is: empty for the
 /// value itself, else a field's name, a position or a key, joined by dots.

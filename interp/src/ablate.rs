@@ -37,6 +37,8 @@
 use candle_core::Tensor;
 use hookpoint::track::Tracker;
 use hookpoint::{ActivationCache, Error, ErrorKind, HookCtx, Result};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 /// Zeros in the place of the value.
 pub fn zero() -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {
@@ -152,17 +154,10 @@ pub fn shuffled(donors: &ActivationCache, seed: u64) -> Result<ActivationCache> 
 
 /// A random order in which no number is at its own place: one cycle through all of them, by Sattolo.
 fn cycle(count: usize, seed: u64) -> Vec<u32> {
-    let mut state = seed;
-    let mut below = |bound: usize| {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % bound as u64) as usize
-    };
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<u32> = (0..count as u32).collect();
     for last in (1..count).rev() {
-        order.swap(last, below(last));
+        order.swap(last, random.random_range(0..last));
     }
     order
 }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Tensor};
 use hookpoint::{
     track::{Over, Tracker},
-    AutoHook, BoxedError, Error, ErrorKind, HookCtx, Hooked, IntoPatterns, Result,
+    AutoHook, BoxedError, ErrorKind, HookCtx, Hooked, IntoPatterns, Result,
 };
 
 /// A direction at a point: what differs there, on average, between two sets of inputs.
@@ -66,10 +66,12 @@ impl SteeringVector {
     /// A direction that was found otherwise: `[features]`, for this point.
     pub fn new(point: impl Into<String>, vector: &Tensor) -> Result<Self> {
         if vector.rank() != 1 {
-            return Err(Error::msg(format!(
-                "a steering vector has one dimension, the features; this one has shape {:?}",
-                vector.dims()
-            )));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "a steering vector".to_string(),
+                got: format!("a tensor of shape {:?}", vector.dims()),
+                remedy: "give one dimension, the features".to_string(),
+            }
+            .into());
         }
         Ok(Self { point: point.into(), vector: vector.to_dtype(DType::F32)? })
     }
@@ -93,11 +95,12 @@ impl SteeringVector {
     pub fn normalized(&self) -> Result<Self> {
         let norm = self.norm()?;
         if !(norm.is_finite() && norm > 0.) {
-            return Err(Error::msg(format!(
-                "the steering vector of `{}` has length {norm} and no direction\n  steer between inputs that \
-                 differ there",
-                self.point
-            )));
+            return Err(ErrorKind::InvalidArgument {
+                argument: format!("the steering vector of `{}`", self.point),
+                got: format!("normalized: its length is {norm}, so it has no direction"),
+                remedy: "steer between inputs that differ there".to_string(),
+            }
+            .into());
         }
         Ok(Self { point: self.point.clone(), vector: (&self.vector / norm)? })
     }
@@ -138,9 +141,7 @@ fn mean_at<M: AutoHook, B, T, E: Into<BoxedError>>(
     let names: Vec<&str> = tracker.reduced().collect();
     match names.as_slice() {
         [name] => Ok((name.to_string(), tracker.stats(name)?.mean().clone())),
-        [] => Err(Error::msg(format!(
-            "there are no inputs to steer {which}\n  give at least one for each direction"
-        ))),
+        [] => Err(ErrorKind::NoInputs { purpose: format!("to steer {which}") }.into()),
         several => Err(ErrorKind::Ambiguous {
             key: point.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             candidates: several.iter().map(ToString::to_string).collect(),

@@ -5,7 +5,7 @@ mod norm;
 use std::fmt;
 
 use candle_core::Tensor;
-use hookpoint::{AutoHook, Error, Result};
+use hookpoint::{AutoHook, ErrorKind, Result};
 
 pub use norm::Norm;
 
@@ -84,9 +84,7 @@ pub trait Transformer: AutoHook {
     fn head_point(&self, head: Head) -> Result<String> {
         let (layers, heads) = (self.n_layers(), self.n_heads());
         if head.layer >= layers || head.head >= heads {
-            return Err(Error::msg(format!(
-                "there is no head {head}: this model has {layers} layers with {heads} heads each, counted from 0"
-            )));
+            return Err(ErrorKind::NoSuchHead { head: head.to_string(), layers, heads }.into());
         }
         Ok(format!("{}[:, :, {}]", self.point(Site::HeadOut, head.layer), head.head))
     }

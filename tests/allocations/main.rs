@@ -175,3 +175,25 @@ fn gradient_runs_leave_nothing_behind() {
     }
     assert_eq!(balance(), before);
 }
+
+#[test]
+fn a_patch_of_a_module_that_does_not_run_is_fitted_once() {
+    use candle_core::{DType, Device, Tensor};
+    let x = Tensor::ones((3, 2), DType::F32, &Device::Cpu).unwrap();
+    let hooked = hookpoint::Hooked::new(annotated::Mlp::new().unwrap());
+    let forward = |m: &annotated::Mlp| candle_core::ModuleT::forward_t(m, &x, false);
+    let single = Tensor::full(0.5f32, (3, 4), &Device::Cpu).unwrap();
+    let double = single.to_dtype(DType::F64).unwrap();
+    let of_run = |patch: &Tensor| {
+        let plan = hooked.plan().patch("up", patch).unwrap();
+        // What a plan works out once, it works out in its first run.
+        assert_eq!(plan.run(forward).unwrap().skipped().collect::<Vec<_>>(), ["up"]);
+        let (allocated, run) = allocations(|| plan.run(forward).unwrap());
+        (allocated, run.output.to_vec2::<f32>().unwrap())
+    };
+    let ((of_single, plain), (of_double, fitted)) = (of_run(&single), of_run(&double));
+    assert_eq!(plain, fitted);
+    let (of_conversion, _) = allocations(|| double.to_dtype(DType::F32).unwrap());
+    assert!(of_conversion > 0);
+    assert_eq!(of_double - of_single, of_conversion);
+}

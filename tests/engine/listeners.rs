@@ -168,6 +168,37 @@ fn interest_is_asked_once_for_all_runs_of_a_plan() -> Test {
     Ok(())
 }
 
+/// Computes more where somebody wants to see it.
+#[derive(AutoHook)]
+struct OnDemand {
+    up: Linear,
+}
+
+#[auto_hook]
+impl OnDemand {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if hookpoint::wanted("squares") {
+            let squares = x.sqr()?;
+        }
+        self.up.forward(x)
+    }
+}
+
+#[test]
+fn what_is_made_on_demand_is_made_for_a_listener() -> Test {
+    let (model, x) = (Hooked::new(OnDemand { up: linear(1, 2, 2) }), wave(3, &[1, 2]));
+    for (wants, lines) in [
+        (Diary::of(|point| if point.value() == "squares" { Interest::VALUES } else { Interest::NOTHING }), 1),
+        (Diary::of(|point| if point.value() == "x" { Interest::VALUES } else { Interest::NOTHING }), 0),
+    ] {
+        let mut diary = wants;
+        model.plan().listen(&mut diary)?.run(|m| m.forward(&x))?;
+        let squares = diary.lines.iter().filter(|line| line.starts_with("= :squares#0 [1, 2]"));
+        assert_eq!(squares.count(), lines, "{:?}", diary.lines);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_listener_without_interest_is_an_error() {
     let model = model();
@@ -670,5 +701,55 @@ fn a_profile_prints_as_a_tree_and_as_a_trace() -> Test {
     let (outer, inner) = (of("first"), of("first.inner"));
     assert!(begin(outer) <= begin(inner) && begin(inner) + long(inner) <= begin(outer) + long(outer) + 1.);
     assert!(events.iter().all(|event| event["ph"] == "X"));
+    Ok(())
+}
+
+/// A model with a weight, and an `&mut self` that changes nothing, unless it is told to.
+#[derive(AutoHook)]
+struct Still {
+    up: Linear,
+    weight: Tensor,
+    grows: bool,
+}
+
+#[auto_hook]
+impl Still {
+    fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
+        if self.grows {
+            self.weight = (&self.weight + 1.)?;
+        }
+        self.up.forward(x)?.broadcast_mul(&self.weight)
+    }
+}
+
+fn still(grows: bool) -> Hooked<Still> {
+    Hooked::new(Still { up: linear(1, 4, 4), weight: wave(2, &[4]), grows })
+}
+
+#[test]
+fn interest_is_asked_once_over_a_mutable_model_that_stays_as_it_was() -> Test {
+    let x = wave(5, &[3, 4]);
+    for grows in [false, true] {
+        let mut model = still(grows);
+        let mut diary = Diary::of(|_| Interest::VALUES);
+        let plan = model.plan_mut().cache("weight")?.listen(&mut diary)?;
+        let run = plan.run(|m| m.forward(&x))?;
+        // The product with the weight as it is, in every run.
+        let plain = |by: f64| -> Result<Vec<Vec<f32>>> {
+            let Still { up, weight, .. } = &*still(grows);
+            up.forward(&x)?.broadcast_mul(&(weight + by)?)?.to_vec2()
+        };
+        let by = |run: f64| if grows { run } else { 0. };
+        assert_eq!(run.output.to_vec2::<f32>()?, plain(by(1.))?);
+        let again = plan.run(|m| m.forward(&x))?;
+        assert_eq!(again.output.to_vec2::<f32>()?, plain(by(2.))?);
+        drop(plan);
+        let (points, times) = (diary.lines.len() / 2, diary.asked.get());
+        let heard: Vec<&String> = diary.lines.iter().take(points).collect();
+        assert_eq!(heard, diary.lines.iter().skip(points).collect::<Vec<_>>());
+        let mut once = Diary::of(|_| Interest::VALUES);
+        still(grows).plan_mut().listen(&mut once)?.run(|m| m.forward(&x))?;
+        assert_eq!(times, if grows { 2 * once.asked.get() } else { once.asked.get() }, "{grows}");
+    }
     Ok(())
 }

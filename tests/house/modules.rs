@@ -52,9 +52,8 @@ impl Graph {
         Ok(graph)
     }
 
-    /// What is wrong with the graph, if each room may use those that stand before it in `order`, and what `exceptions`
-    /// name besides. An exception that nobody needs is wrong as well, so that the list only gets shorter.
-    pub fn problems(&self, order: &[&str], exceptions: &[(&str, &str)]) -> Vec<String> {
+    /// What is wrong with the graph, if each room may use those that stand before it in `order`.
+    pub fn problems(&self, order: &[&str]) -> Vec<String> {
         let mut problems = Vec::new();
         let place = |room: &str| order.iter().position(|other| *other == room);
         for room in self.rooms.iter().filter(|room| place(room).is_none()) {
@@ -64,16 +63,8 @@ impl Graph {
             problems.push(format!("there is no room `{room}` any more: take it out of the order"));
         }
         for ((from, to), file) in &self.edges {
-            let (Some(own), Some(other)) = (place(from), place(to)) else { continue };
-            if own < other && !exceptions.contains(&(from, to)) {
+            if place(from).zip(place(to)).is_some_and(|(own, other)| own < other) {
                 problems.push(format!("`{from}` uses `{to}`, which stands above it, in {file}"));
-            }
-        }
-        for (from, to) in exceptions {
-            let needed =
-                self.edges.contains_key(&(from.to_string(), to.to_string())) && place(from) < place(to);
-            if !needed {
-                problems.push(format!("`{from}` need not use `{to}` any more: take the exception out"));
             }
         }
         problems

@@ -13,12 +13,13 @@ const ORDER: &[&str] = &[
     "error",
     "device",
     "fingerprint",
-    "raw",
+    "erased",
     "memory",
     "value",
     "pattern",
     "select",
     "tree",
+    "point",
     "run",
     "listen",
     "recording",
@@ -34,23 +35,13 @@ const ORDER: &[&str] = &[
     "private",
 ];
 
-/// What goes upward today. The list only gets shorter: one that is not needed any more fails the test, too.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    // The counting allocator is unsafe code, so it is there.
-    ("raw", "memory"),
-    // A run knows those who listen by name, and makes the cache and the recording itself.
-    ("run", "listen"),
-    ("run", "recording"),
-    ("run", "cache"),
-];
-
 fn engine() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../hookpoint/src")
 }
 
 #[test]
 fn a_room_of_the_engine_uses_only_what_stands_below_it() -> Result<()> {
-    let problems = Graph::of(&engine())?.problems(ORDER, EXCEPTIONS);
+    let problems = Graph::of(&engine())?.problems(ORDER);
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     Ok(())
 }
@@ -62,7 +53,7 @@ fn with(file: &str, text: &str) -> Result<Vec<String>> {
     let planted = copy.path().join(file);
     let before = fs::read_to_string(&planted).unwrap_or_default();
     fs::write(&planted, before + text)?;
-    Ok(Graph::of(copy.path())?.problems(ORDER, EXCEPTIONS))
+    Ok(Graph::of(copy.path())?.problems(ORDER))
 }
 
 fn copy_all(from: &Path, to: &Path) -> Result<()> {
@@ -112,17 +103,5 @@ fn a_cycle_is_reported_where_it_goes_up() -> Result<()> {
 fn a_new_room_has_to_be_given_a_place() -> Result<()> {
     let problems = with("planted.rs", "//! A room.\n")?;
     assert_eq!(problems, ["`planted` has no place in the order of the rooms"]);
-    Ok(())
-}
-
-#[test]
-fn an_exception_that_is_no_longer_needed_is_reported() -> Result<()> {
-    let graph = Graph::of(&engine())?;
-    // Downward, and not at all: neither needs an exception.
-    for (from, to) in [("plan", "pattern"), ("nearest", "check")] {
-        let exceptions = [EXCEPTIONS, &[(from, to)]].concat();
-        let problems = graph.problems(ORDER, &exceptions);
-        assert_eq!(problems, [format!("`{from}` need not use `{to}` any more: take the exception out")]);
-    }
     Ok(())
 }

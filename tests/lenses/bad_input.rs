@@ -131,13 +131,13 @@ fn ablation_with_what_is_not_there_or_does_not_fit() -> Test {
 
     let means = Tracker::new().reduce("blocks.0.mlp", Over::Dims(vec![0]))?;
     let plan = model.plan().hook("blocks.0.mlp", ablate::mean(&means))?;
-    assert_says(plan.run(|m| m.forward(&short)), &["nothing of `blocks.0.mlp` after 0 steps"]);
+    assert_says(plan.run(|m| m.forward(&short)), &["nothing at `blocks.0.mlp` in 0 steps"]);
     let mut means = means.clone();
     means.run(&model, |m| m.forward(&long))?;
     let plan = model.plan().hook("blocks.0.mlp", ablate::mean(&means))?;
     assert_says(plan.run(|m| m.forward(&short)), &["the mean of shape [3, 12]", "[1, 2, 12]"]);
     let plan = model.plan().hook("blocks.1.mlp", ablate::mean(&means))?;
-    assert_says(plan.run(|m| m.forward(&short)), &["nothing of `blocks.1.mlp`"]);
+    assert_says(plan.run(|m| m.forward(&short)), &["nothing at `blocks.1.mlp`"]);
 
     let (_, donors) = model.run_with_cache("blocks.0.mlp", |m| m.forward(&long))?;
     let plan = model.plan().hook("blocks.0.mlp", ablate::resample(&donors))?;

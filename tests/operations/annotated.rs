@@ -92,6 +92,8 @@ impl Any {
             }
             "upsample_nearest1d" => x.unsqueeze(0)?.upsample_nearest1d(9),
             "interpolate2d" => four(&x)?.interpolate2d(5, 3),
+            "unfold" => x.unfold(0, 2, 1),
+            "unfold the last" => x.unfold(D::Minus1, 2, 2),
             "scatter" => self.table.scatter(&self.ids, &x, 0),
             "scatter into" => x.scatter(&self.ids, &self.table, D::Minus1),
             "scatter_add" => x.scatter_add(&self.ids, &x.sqr()?, 1),
@@ -234,6 +236,8 @@ fn gradients_are_right() {
         "upsample twice",
         "upsample_nearest1d",
         "interpolate2d",
+        "unfold",
+        "unfold the last",
         "scatter",
         "scatter into",
         "scatter_add",

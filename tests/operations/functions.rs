@@ -209,6 +209,15 @@ fn scattering() {
 }
 
 #[test]
+fn windows() {
+    let x = randn(&[4, 5, 3]);
+    for (dim, size, step) in [(0, 2, 2), (1, 2, 2), (1, 3, 1), (2, 3, 1), (2, 1, 2), (1, 2, 3)] {
+        same(&grad::unfold(&x, dim, size, step).unwrap(), &x.unfold(dim, size, step).unwrap());
+        check(&[x.clone()], |x| grad::unfold(&x[0], dim, size, step));
+    }
+}
+
+#[test]
 fn several_sources_for_one_place() {
     let ids = Tensor::new(&[[1u32, 1, 0], [2, 2, 2]], CPU).unwrap();
     let (x, source) = (randn(&[2, 4]), randn(&[2, 3]));

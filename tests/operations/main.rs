@@ -12,6 +12,9 @@ mod check;
 /// Operations and layers in annotated models.
 mod annotated;
 
+/// What is taken for granted about the inside of candle.
+mod assumptions;
+
 /// Functions that annotated code calls.
 mod callees;
 

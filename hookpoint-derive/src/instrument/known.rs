@@ -25,7 +25,7 @@ macro_rules! known {
     (
         methods { $($method:literal $tensors:literal $class:ident $(($rule:ident))?;)* }
         operators { $($operators:tt)* }
-        functions { $($function:literal $arguments:literal $kind:ident $(($known:ident))?;)* }
+        functions { $($function:literal $arguments:literal $kind:ident $(($known:ident))?: $($path:path),+;)* }
     ) => {
         /// Methods of a tensor.
         pub fn is_known_method(name: &str) -> bool {

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::ActivationCache;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
 impl ActivationCache {
     /// All calls of a point side by side along a dimension: the steps of a generation along positions.
@@ -45,12 +45,18 @@ impl ActivationCache {
     /// queries, dimension 2, with zeros for the keys that a query could not see.
     pub fn join_padded(&self, name: &str, dim: usize, fill: f64) -> Result<Tensor> {
         let calls = self.some_calls(name)?;
-        let rank = calls.first().map_or(0, |tensor| tensor.rank());
-        if let Some(odd) = calls.iter().find(|tensor| tensor.rank() != rank || dim >= rank) {
-            let (dims, rank) = (odd.dims(), odd.rank());
-            return Err(Error::msg(format!(
-                "`{name}` has a call of shape {dims:?}, of rank {rank}, which cannot be joined along dimension {dim}"
-            )));
+        let first = calls.first().map_or(&[][..], |tensor| tensor.dims());
+        let rank = first.len();
+        if let Some(odd) = calls.iter().find(|tensor| tensor.rank() != rank) {
+            let remedy = format!("join calls with as many dimensions, or name one call, as in `{name}#0`");
+            let (point, what) = (name.to_string(), "a later call".to_string());
+            let (expected, found) = (first.to_vec(), odd.dims().to_vec());
+            return Err(ErrorKind::Shape { point, what, expected, found, remedy }.into());
+        }
+        if dim >= rank {
+            let remedy = "join along a dimension that every call has".to_string();
+            let (point, shape) = (name.to_string(), first.to_vec());
+            return Err(ErrorKind::NoDimension { point, dim: dim as isize, shape, remedy }.into());
         }
         let mut padded: Vec<Tensor> = calls.into_iter().cloned().collect();
         for other in (0..rank).filter(|other| *other != dim) {

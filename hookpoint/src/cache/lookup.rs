@@ -43,10 +43,7 @@ impl ActivationCache {
     pub fn grad(&self, name: &str) -> Result<&Tensor> {
         match &self.grads {
             Some(grads) => grads.try_get(name),
-            None => Err(Error::msg(format!(
-                "the cache has no gradients, and so none at `{name}`\n  \
-                 ask a plan for them with `.cache_grad(\"{name}\")`, and run it with `.backward(..)`"
-            ))),
+            None => Err(ErrorKind::NoCachedGradients { point: name.to_string() }.into()),
         }
     }
 

@@ -204,11 +204,7 @@ fn compare(points: &[Pattern], run: &mut dyn FnMut(Ask<'_>) -> Result<Answer>) -
     };
     // A value that was a repetition of a smaller one is laid out, and sums of it may differ in the last bits.
     if (found.loss - scanned.loss).abs() > 1e-5 * (1. + scanned.loss.abs()) {
-        return Err(Error::msg(format!(
-            "a run gives {}, and {} with a backward pass: the model does not give the same for the same input\n  \
-             clear what it keeps from run to run at the beginning of the closure",
-            scanned.loss, found.loss
-        )));
+        return Err(ErrorKind::LossDiffers { plain: scanned.loss, differentiated: found.loss }.into());
     }
     let mut compared = Vec::new();
     for name in names {
@@ -368,9 +364,7 @@ fn summed<T: HookValue, E: Into<BoxedError>>(output: std::result::Result<T, E>) 
         }
         Ok(())
     })?;
-    sums.ok_or_else(|| {
-        Error::msg("the closure returns no float tensor, so there is nothing to differentiate")
-    })
+    sums.ok_or_else(|| ErrorKind::NoFloatOutput.into())
 }
 
 fn number(loss: &Tensor) -> Result<f64> {

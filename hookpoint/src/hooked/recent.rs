@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::pattern::Pattern;
+use crate::point::Selection;
 use crate::run::Dispatch;
-use crate::tree::{NodeId, Tree};
+use crate::tree::Tree;
 
 /// The requests of the last run that only cached, sorted by where they matter. A run takes it out, so two
 /// threads do not share it.
@@ -14,7 +15,7 @@ pub(crate) struct Recent(Mutex<Option<Kept>>);
 /// What is kept of such a run.
 pub(crate) struct Kept {
     pub tree: Arc<Tree>,
-    pub requests: Vec<(Pattern, Vec<NodeId>)>,
+    pub requests: Vec<(Pattern, Selection)>,
     pub dispatch: Dispatch,
 }
 

@@ -22,12 +22,9 @@
 //!
 //! [`Plan::listen`]: crate::Plan::listen
 
-mod event;
-mod listener;
 mod non_finite;
 mod profile;
 
-pub use event::{At, Call, End, Operation, Point};
-pub use listener::{Answer, Interest, Listener};
+pub use crate::point::{Answer, At, Call, End, Interest, Listener, Operation, Point};
 pub use non_finite::{Finding, NonFinite};
 pub use profile::{Entry, Profile, What};

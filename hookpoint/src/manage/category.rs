@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// When a hook is called.
 ///
@@ -52,11 +52,8 @@ impl FromStr for HookCategory {
     fn from_str(text: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|category| category.name() == text);
         found.ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|category| category.name()).collect();
-            Error::msg(format!(
-                "`{text}` is no category of hooks\n  the categories are `{}`; `HookFilter::all()` takes all of them",
-                names.join("`, `")
-            ))
+            let known = Self::ALL.iter().map(|category| category.name().to_string()).collect();
+            ErrorKind::UnknownCategory { name: text.to_string(), known }.into()
         })
     }
 }

@@ -26,7 +26,7 @@ pub use scope::HookScope;
 
 use crate::error::Result;
 use crate::pattern::Pattern;
-use crate::run::select_nodes;
+use crate::point::Selection;
 use crate::select::IntoPatterns;
 use crate::tree::Tree;
 use filter::{is_at, unknown};
@@ -150,7 +150,7 @@ impl HookManager {
         let state = self.shared.lock();
         let handles = self.handles(&state, |entry| is_at(&pattern, entry));
         if let (true, Some(tree)) = (handles.is_empty(), &state.tree) {
-            select_nodes(tree, &pattern)?;
+            Selection::of(tree, &pattern)?;
         }
         Ok(handles)
     }

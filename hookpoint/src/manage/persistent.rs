@@ -12,6 +12,7 @@ use super::HookManager;
 use crate::error::{ErrorKind, Result};
 use crate::lookup::FastMap;
 use crate::pattern::Pattern;
+use crate::point::Selection;
 use crate::run::{Action, BackwardCall, CallView, HookCtx, Request, When};
 use crate::tree::{Kind, NodeId, Tree};
 
@@ -123,7 +124,7 @@ pub(super) struct Resolved {
 
 struct ResolvedHook {
     pattern: Pattern,
-    node: NodeId,
+    selection: Selection,
     hook: Arc<Registered>,
 }
 
@@ -144,7 +145,7 @@ impl Resolved {
             };
             hooks.push(ResolvedHook {
                 pattern: entry.pattern.clone(),
-                node: *node,
+                selection: Selection::at(tree, &entry.pattern, *node),
                 hook: entry.hook.clone(),
             });
         }
@@ -176,7 +177,7 @@ impl Acting {
             alternatives: Vec::new(),
             pattern: hook.pattern.clone(),
             action: hook.hook.action(),
-            nodes: vec![hook.node],
+            nodes: hook.selection.clone(),
         };
         self.hooks.iter().filter(own).map(request).collect()
     }

@@ -9,9 +9,10 @@ use super::handle::{HookGroup, HookHandle};
 use super::persistent::Does;
 use super::state::NewEntry;
 use super::HookManager;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::run::{modules_only, select_nodes, BackwardCall, CallView, HookCtx, When};
+use crate::point::Selection;
+use crate::run::{modules_only, BackwardCall, CallView, HookCtx, When};
 use crate::select::IntoPatterns;
 use crate::tree::Tree;
 
@@ -199,7 +200,12 @@ impl Registration<'_> {
         let Self { manager, name, patterns, active } = self;
         let patterns = patterns?;
         if name.is_empty() {
-            return Err(Error::msg("a registered hook needs a name, and the one given is empty"));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the name of a registered hook".to_string(),
+                got: "empty".to_string(),
+                remedy: "a hook needs a name, by which it is found again".to_string(),
+            }
+            .into());
         }
         manager.shared.change(|state| {
             let new = points(state.tree.as_deref(), &name, &patterns, &does, &[])?;
@@ -218,10 +224,14 @@ fn of_inputs(pattern: &Pattern) -> Result<Pattern> {
         Some(value) if value == "in" || value.starts_with("in.") || value.starts_with("in*") => {
             Ok(pattern.clone())
         }
-        Some(value) => Err(Error::msg(format!(
-            "`{pattern}` is no input: `hook_inputs` takes a module, or `:in`, `:in.1`, `:in*`\n  \
-             the value `{value}` is hooked with `.hook(..)`"
-        ))),
+        Some(value) => Err(ErrorKind::InvalidArgument {
+            argument: "a pattern of `hook_inputs`".to_string(),
+            got: format!("`{pattern}`, which is not an input"),
+            remedy: format!(
+                "name a module, or `:in`, `:in.1`, `:in*`; hook the value `{value}` with `.hook(..)`"
+            ),
+        }
+        .into()),
     }
 }
 
@@ -234,15 +244,15 @@ fn points(
     taken: &[Arc<str>],
 ) -> Result<Vec<NewEntry>> {
     let Some(tree) = tree else {
-        return Err(Error::msg("the manager has no model yet\n  get it with `Hooked::manager`"));
+        return Err(ErrorKind::NoModel.into());
     };
     let mut new: Vec<NewEntry> = Vec::new();
     for pattern in patterns {
         let selected = match does {
-            Does::Value(_) | Does::Gradient(_) => select_nodes(tree, pattern)?,
+            Does::Value(_) | Does::Gradient(_) => Selection::of(tree, pattern)?,
             Does::Call(..) | Does::BackwardCall(_) => modules_only(tree, pattern)?,
         };
-        for id in selected {
+        for id in selected.iter().copied() {
             let Some(node) = tree.node(id) else { continue };
             let value = pattern.value().map_or(String::new(), |value| format!(":{value}"));
             let call = pattern.call().map_or(String::new(), |call| format!("#{call}"));
@@ -259,9 +269,7 @@ fn points(
         }
     }
     if new.is_empty() {
-        return Err(Error::msg(format!(
-            "the hook `{name}` was given no patterns\n  name the points it is for"
-        )));
+        return Err(ErrorKind::NoPatterns { hook: name.to_string() }.into());
     }
     Ok(new)
 }

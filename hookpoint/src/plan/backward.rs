@@ -12,9 +12,9 @@ use super::spent::spent;
 use super::{Plan, Run};
 use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
+use crate::erased::ErasedMut;
 use crate::error::{BoxedError, ErrorKind, Result};
 use crate::lookup::FastMap;
-use crate::raw::ErasedMut;
 use crate::run::{
     current, Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Order,
     Request,
@@ -298,8 +298,8 @@ fn differentiated<T>(
         BackwardPass::new(asked.requests, asked.registered, taps, asked.audience).run(&loss, allows)?;
     let spent = (loss.id(), spent(&loss)?);
     detach_inside(&mut output, &spent)?;
-    let cache = cache.detached().with_grads(found.grads.clone());
-    let (grads, variables) = (found.grads, found.variables);
+    let (grads, variables) = (ActivationCache::of_calls(found.grads), found.variables);
+    let cache = cache.detached().with_grads(grads.clone());
     Ok(GradRun { output, loss: spent.1, cache, grads, variables, requests, fired, skipped })
 }
 

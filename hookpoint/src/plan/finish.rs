@@ -41,7 +41,7 @@ fn unreached(order: &Order<'_>, finished: &Finished) -> Vec<Arc<str>> {
     let mut met: Option<Met> = None;
     for (at, request) in (order.registered as u32..).zip(order.own()) {
         let call = request.pattern.call().unwrap_or(0);
-        for node in &request.nodes {
+        for node in request.nodes.iter() {
             let is_reached = match request.pattern.value() {
                 None => finished.visits(*node) > call,
                 Some(_) => met
@@ -162,10 +162,8 @@ fn check_alternatives(
         if is_reached {
             continue;
         }
-        let on_path =
-            request.nodes.iter().filter(|node| alternative.matches_path(order.tree.segments(**node)));
-        let narrow =
-            Request { pattern: alternative.clone(), nodes: on_path.copied().collect(), ..request.clone() };
+        let nodes = request.nodes.only(|node| alternative.matches_path(order.tree.segments(node)));
+        let narrow = Request { pattern: alternative.clone(), nodes, ..request.clone() };
         let points = narrow.nodes.iter().map(|node| point_of(order.tree, &narrow, *node)).collect();
         let remedy = format!(
             "{}\n  others in the braces were reached: is this one called inside a macro of your own, where calls are \

@@ -8,8 +8,8 @@ use super::{selected, Plan};
 use crate::access::Access;
 use crate::error::{Error, ErrorKind, Result};
 use crate::manage::Stamp;
-use crate::recording::{Recording, Schedule};
-use crate::run::{Dispatch, Interests, Order, Request};
+use crate::recording::Recording;
+use crate::run::{Dispatch, Interests, Order, Request, Schedule};
 use crate::tree::{AutoHook, NodeId, Tree};
 
 /// What a plan has to do with a recording.

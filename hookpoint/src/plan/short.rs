@@ -24,18 +24,18 @@ impl<M: AutoHook> Hooked<M> {
     /// use hookpoint::prelude::*;
     ///
     /// #[derive(AutoHook)]
-    /// struct Counter { sum: Tensor }
+    /// struct Counter(Tensor);
     ///
     /// #[auto_hook]
     /// impl Counter {
     ///     fn forward(&mut self, x: &Tensor) -> Result<Tensor> {
-    ///         self.sum = (&self.sum + x)?;
-    ///         Ok(self.sum.clone())
+    ///         self.0 = (&self.0 + x)?;
+    ///         Ok(self.0.clone())
     ///     }
     /// }
     ///
     /// let one = Tensor::new(&[1f32], &Device::Cpu)?;
-    /// let mut model = Hooked::new(Counter { sum: one.zeros_like()? });
+    /// let mut model = Hooked::new(Counter(one.zeros_like()?));
     /// let plan = model.plan_mut().cache(":x")?;
     /// assert_eq!(plan.run(|m| m.forward(&one))?.output.to_vec1::<f32>()?, [1.]);
     /// assert_eq!(plan.run(|m| m.forward(&one))?.output.to_vec1::<f32>()?, [2.]);

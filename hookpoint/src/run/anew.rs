@@ -16,8 +16,8 @@ use candle_core::{Result as Candle, Tensor};
 use super::call::Call;
 use super::current;
 use super::RunState;
+use crate::erased::{self, ErasedMut};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{self, ErasedMut};
 
 pub(super) const NOT_ANEW: &str =
     "only a layer's single input can be replaced; hook the value where it is made";
@@ -44,7 +44,7 @@ pub(super) struct CallAgain {
 impl<R> Again<R> {
     pub(super) fn new(call: CallAgain) -> Option<Self> {
         let error = not_anew(String::new());
-        let refusal = raw::same_type::<Candle<Tensor>, R>(Err(error.into_candle()))?;
+        let refusal = erased::same_type::<Candle<Tensor>, R>(Err(error.into_candle()))?;
         Some(Self(Box::new(Inner { call, refusal })))
     }
 
@@ -61,7 +61,7 @@ impl<R> Again<R> {
     fn make(self, forward: Forward<'_>) -> R {
         let Inner { call, refusal } = *self.0;
         let made = current(|state| state.make_again(call, forward));
-        made.and_then(raw::same_type).unwrap_or(refusal)
+        made.and_then(erased::same_type).unwrap_or(refusal)
     }
 }
 
@@ -127,7 +127,7 @@ often!(
 );
 
 fn often<R, A: ?Sized>(again: Again<R>, mut call: impl FnMut(&A) -> Made) -> R {
-    again.make(&mut |x| call(raw::tensor_as(x)?).0)
+    again.make(&mut |x| call(erased::tensor_as(x)?).0)
 }
 
 /// As [`Often`], but the call may take the pointer to the module with it.
@@ -141,7 +141,7 @@ macro_rules! once {
         impl<M: ?Sized, A: ?Sized> Once<A> for &Written<$pointer<M>, &A> {
             fn make<R>(&self, again: Again<R>, call: impl FnOnce(&A) -> Made) -> R {
                 let mut call = Some(call);
-                again.make(&mut |x| call.take()?(raw::tensor_as(x)?).0)
+                again.make(&mut |x| call.take()?(erased::tensor_as(x)?).0)
             }
         }
     )* };
@@ -158,7 +158,7 @@ pub trait ByValue<A> {
 impl<M: ?Sized, A> ByValue<A> for Written<M, A> {
     fn make<R>(&self, again: Again<R>, call: impl FnOnce(A) -> Made) -> R {
         let mut call = Some(call);
-        again.make(&mut |x| call.take()?(raw::same_type(x.clone())?).0)
+        again.make(&mut |x| call.take()?(erased::same_type(x.clone())?).0)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Values of any type: kept as copies, and replaced by copies.
 
-use super::member::Member;
 use super::points::Asked;
-use super::{Action, CaptureAny, PointKey, RunState};
+use super::{Action, CaptureAny, RunState};
+use crate::erased::{paused, ErasedMut};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{paused, ErasedMut};
+use crate::point::{Member, PointKey};
 use crate::value::{AnyValue, DynamicOps};
 
 /// The name of the type of a value that was copied.

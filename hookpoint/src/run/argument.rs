@@ -4,12 +4,13 @@ use candle_core::Tensor;
 
 use super::any::type_name;
 use super::fire::Replace;
-use super::frame::{address, with_label};
-use super::member::Member;
-use super::{PointKey, RunState, Slot32};
+use super::observe::Over;
+use super::result::{address, with_label};
+use super::RunState;
+use crate::erased::{paused, Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
 use crate::pattern::point_name;
-use crate::raw::{paused, Erased, ErasedMut};
+use crate::point::{Member, PointKey, Slot32};
 use crate::tree::MethodInfo;
 use crate::value::{AnyValue, DynamicOps};
 
@@ -51,7 +52,7 @@ impl RunState<'_> {
         depth: usize,
         number: u32,
         value: Erased<'_>,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<New>> {
         if let Some(new) = self.decided_argument(depth, number, replace) {
             return match (value.tensor(), new?) {
@@ -81,7 +82,7 @@ impl RunState<'_> {
         if let Some(new) = &new {
             self.note_argument(depth, new);
         }
-        self.settle(at.key.node);
+        self.over(at.key.node, Over::Values);
         Ok(new.map(New::Tensor))
     }
 
@@ -91,7 +92,7 @@ impl RunState<'_> {
         depth: usize,
         number: u32,
         value: Erased<'_>,
-        replace: Replace,
+        replace: Replace<'_>,
         parts: Parts,
     ) -> Result<Option<AnyValue>> {
         let Some(ops) = DynamicOps::for_type(value.type_id()) else { return Ok(None) };
@@ -118,7 +119,7 @@ impl RunState<'_> {
             self.argument_parts(depth, &at, ops, value)?;
         }
         self.fire_any(at.key, &names, &mut || new.clone().or_else(|| ops.copy(value)));
-        self.settle(at.key.node);
+        self.over(at.key.node, Over::Values);
         Ok(new)
     }
 
@@ -151,7 +152,7 @@ impl RunState<'_> {
         self.patch_value(&key, &|| at.names(), ops, &mut value)?;
         if !ops.is_one_tensor() {
             self.fire_any(key(Member::WHOLE), &|| at.names(), &mut || ops.copy(value.shared()));
-            self.settle(at.key.node);
+            self.over(at.key.node, Over::Values);
         }
         Ok(())
     }
@@ -167,7 +168,7 @@ impl RunState<'_> {
                 if let Some(new) = self.fire(at.key, &|| at.names(), tensor, Replace::Yes)? {
                     *tensor = new;
                 }
-                self.settle(at.key.node);
+                self.over(at.key.node, Over::Values);
             }
             self.note_argument(depth, tensor);
             return Ok(());
@@ -200,7 +201,7 @@ impl RunState<'_> {
         if let Some(at) = whole {
             let key = PointKey { member: Member::WHOLE, ..at.key };
             self.fire_any(key, &|| at.names(), &mut || ops.copy(value.shared()));
-            self.settle(at.key.node);
+            self.over(at.key.node, Over::Values);
         }
         Ok(())
     }

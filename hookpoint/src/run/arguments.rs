@@ -8,11 +8,12 @@ use candle_core::Tensor;
 use super::argument::Argument;
 use super::call_hooks::{is_input, look, named, Named, Part, When};
 use super::fire::Replace;
-use super::frame::address;
-use super::member::Member;
-use super::{PointKey, RunState, Slot32};
+use super::observe::Over;
+use super::result::address;
+use super::RunState;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{Erased, ErasedMut};
+use crate::point::{Member, PointKey, Slot32};
 use crate::value::DynamicOps;
 
 /// What became of the arguments.
@@ -60,7 +61,7 @@ impl RunState<'_> {
         let first = parts.first().filter(|_| is_lesson);
         let lesson = first.and_then(|first| self.begin_lesson(node, &first.tensor, effects));
         self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
-        self.settle(node);
+        self.over(node, Over::Values);
         let new = places.iter().zip(&parts).filter(|(_, part)| part.is_new);
         let new = new.map(|((number, part), value)| (*number, *part, value.tensor.clone())).collect();
         if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
@@ -83,7 +84,7 @@ impl RunState<'_> {
         &self,
         depth: usize,
         number: u32,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Option<Result<Option<Tensor>>> {
         let new = self.decided(depth, number)?.into_iter().next().map(|(_, tensor)| tensor);
         Some(match replace {

@@ -10,16 +10,16 @@ use std::rc::Rc;
 use candle_core::Tensor;
 
 use super::argument::holds_tensors;
-use super::dispatch::select;
 use super::fire::{hook_failed, Replace};
-use super::frame::with_label;
 use super::member::Members;
 use super::replacement::{fit, Broadcast, Like};
 use super::request::{Action, Request};
-use super::{HookCtx, PointKey, RunState, Slot32};
-use crate::error::{Error, ErrorKind, Result};
+use super::result::with_label;
+use super::{HookCtx, RunState};
+use crate::erased::{paused, Erased};
+use crate::error::{ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::raw::{paused, Erased};
+use crate::point::{PointKey, Selection, Slot32};
 use crate::tree::{Kind, NodeId, Tree};
 use crate::value::{DynamicOps, EachTensor};
 
@@ -77,12 +77,12 @@ pub(super) struct Part {
     pub key: PointKey,
     pub names: Vec<String>,
     pub tensor: Tensor,
-    pub replace: Replace,
+    pub replace: Replace<'static>,
     pub is_new: bool,
 }
 
 impl Part {
-    pub fn new(key: PointKey, names: Vec<String>, tensor: &Tensor, replace: Replace) -> Self {
+    pub fn new(key: PointKey, names: Vec<String>, tensor: &Tensor, replace: Replace<'static>) -> Self {
         Self { key, names, tensor: tensor.clone(), replace, is_new: false }
     }
 }
@@ -156,19 +156,20 @@ pub(super) fn look(value: &Erased<'_>, f: &mut dyn FnMut(u32, &str, &Tensor)) ->
 }
 
 /// The modules that a pattern of a hook of calls selects.
-pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>> {
+pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Selection> {
     if pattern.value().is_some() || pattern.index().is_some() {
-        return Err(Error::msg(format!(
-            "`{pattern}` is no module: a hook of whole calls sees all inputs and outputs, not a value or a part\n  \
-             leave out `:value` and `[index]`, or hook that value by itself"
-        )));
+        return Err(ErrorKind::InvalidArgument {
+            argument: "a pattern of a hook of whole calls".to_string(),
+            got: format!("`{pattern}`, which names a value or a part of one"),
+            remedy: "remove `:value` and `[index]`, or hook that value by itself, with `.hook(..)`"
+                .to_string(),
+        }
+        .into());
     }
-    let is_module = |id: &NodeId| tree.node(*id).is_some_and(|node| node.kind != Kind::Parameter);
-    let modules: Vec<NodeId> = select(tree, pattern)?.into_iter().filter(is_module).collect();
+    let is_module = |id: NodeId| tree.node(id).is_some_and(|node| node.kind != Kind::Parameter);
+    let modules = Selection::of(tree, pattern)?.only(is_module);
     if modules.is_empty() {
-        return Err(Error::msg(format!(
-            "`{pattern}` selects parameters only, which are not called\n  hook them with `hook`"
-        )));
+        return Err(ErrorKind::NotCalled { pattern: pattern.to_string() }.into());
     }
     Ok(modules)
 }
@@ -250,13 +251,8 @@ impl RunState<'_> {
         }
         let Some(new) = new else { return Ok(()) };
         if new.len() != parts.len() {
-            let message = format!(
-                "the hook at `{path}` returned {} tensors for {}: it must return as many, those that \
-                 stay included, or `None`",
-                new.len(),
-                parts.len()
-            );
-            return Err(Error::msg(message));
+            let (point, expected, found) = (path.to_string(), parts.len(), new.len());
+            return Err(ErrorKind::TensorCount { point, expected, found }.into());
         }
         for ((part, new), name) in parts.iter_mut().zip(new).zip(&now.names) {
             // Given back as it was.

@@ -5,8 +5,8 @@ use std::fmt;
 
 use candle_core::Tensor;
 
-use super::Step;
 use crate::error::Result;
+use crate::point::Step;
 use crate::tree::Kind;
 
 /// Tells a hook where it is.

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use super::operand::Use;
 use super::points::{Asked, Described};
 use super::stack::{Announced, Frame};
-use super::PointKey;
+use crate::point::PointKey;
 use crate::tree::NodeId;
 
 /// How often each point was reached, by its number, and each name that several points may have, by its counter.

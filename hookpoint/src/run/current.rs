@@ -1,7 +1,7 @@
 //! The run that is current on a thread, and its backward pass.
 
 use super::{BackwardPass, RunState};
-use crate::raw::{hearing, paused, Borrows, Current};
+use crate::erased::{hearing, paused, Borrows, Current};
 
 struct OfRun;
 

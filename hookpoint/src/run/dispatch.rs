@@ -4,15 +4,12 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 
+use super::audience::Interests;
 use super::counts::Scratch;
-use super::listeners::Interests;
 use super::points::{Described, Labels, Points};
 use super::request::{Action, Request};
 use super::until::{Expects, Goal, Goals};
-use crate::error::Result;
-use crate::pattern::Pattern;
-use crate::select::no_match;
-use crate::tree::{Kind, Node, NodeId, Tree};
+use crate::tree::{Kind, NodeId, Tree};
 
 /// For every node, what is wanted there.
 pub(crate) struct Dispatch {
@@ -41,8 +38,6 @@ pub(crate) struct Wants {
     pub output: bool,
     pub inputs: bool,
     pub values: bool,
-    /// Is the output all that is wanted, and called by no other name?
-    pub only_output: bool,
     /// What is to be done before the module is called.
     pub before_call: BeforeCall,
     /// The one request, where it is to keep the output as it is: what most requests are.
@@ -77,7 +72,6 @@ static NOTHING: Wants = Wants {
     output: false,
     inputs: false,
     values: false,
-    only_output: true,
     before_call: BeforeCall::Decide,
     keeps: None,
     together: false,
@@ -87,136 +81,9 @@ static NOTHING: Wants = Wants {
     requests: Vec::new(),
 };
 
-/// What a pattern may mean at one node.
-#[derive(Default)]
-struct Meaning {
-    is_parameter: bool,
-    /// May it stand for more than its own text?
-    is_glob: bool,
-    output: bool,
-    inputs: bool,
-    /// Arguments of `forward`, by name.
-    arguments: usize,
-    /// Values inside `forward`.
-    values: usize,
-    /// Other methods, and what is inside them.
-    methods: usize,
-}
-
-impl Meaning {
-    fn of(pattern: &Pattern, tree: &Tree, node: &Node) -> Self {
-        if node.kind == Kind::Parameter {
-            let output = pattern.matches_value("out");
-            return Self { is_parameter: true, output, ..Self::default() };
-        }
-        let written = pattern.value();
-        let means = |value: &str| pattern.matches_value(value) || written.is_some_and(|w| is_part(value, w));
-        let mut meaning = Self {
-            is_glob: written.is_some_and(|value| value.contains(['*', '{'])),
-            output: means("out"),
-            inputs: means("in"),
-            ..Self::default()
-        };
-        let Some(written) = written else { return meaning };
-        let mut results: Vec<&str> = Vec::new();
-        for method in tree.methods(node) {
-            let count = |names: &[&str]| {
-                let named = names.iter().filter(|name| !name.is_empty());
-                let names = named.map(|name| method.value_name(name));
-                names.filter(|name| pattern.matches_value(name) || is_part(name, written)).count()
-            };
-            let (arguments, values) = (count(method.args), count(method.values));
-            if pattern.matches_value(method.name) && !results.contains(&method.name) {
-                results.push(method.name);
-            }
-            let rest = written.strip_prefix(method.name).and_then(|rest| rest.strip_prefix('.'));
-            // A result with several tensors: the second is `encode.1`; `logits` in it is `encode.out.logits`.
-            let is_number = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
-            let is_result = |rest: &str| is_part("out", rest) || is_number(rest);
-            let results = usize::from(rest.is_some_and(is_result));
-            if method.is_forward() {
-                meaning.arguments += arguments;
-                meaning.values += values + results;
-            } else {
-                let inputs = usize::from(rest.is_some_and(|rest| is_part("in", rest)));
-                meaning.methods += arguments + values + inputs + results;
-            }
-        }
-        let is_forward = |name: &&&str| name.starts_with("forward");
-        let forward = results.iter().filter(is_forward).count();
-        meaning.values += forward;
-        meaning.methods += results.len() - forward;
-        meaning
-    }
-
-    fn inside(&self) -> usize {
-        self.arguments + self.values + self.methods
-    }
-
-    /// When a cache with this meaning has everything it wants.
-    fn expects(&self) -> Expects {
-        let only_inputs = !self.output && self.values == 0 && self.methods == 0;
-        match self.is_glob {
-            _ if self.is_parameter => Expects::Points(1),
-            _ if only_inputs => Expects::Inputs,
-            true if self.methods > 0 => Expects::Everything,
-            true => Expects::Call,
-            false => Expects::Points(self.inside().max(1)),
-        }
-    }
-
-    fn anything(&self) -> bool {
-        self.output || self.inputs || self.inside() > 0
-    }
-}
-
-/// Is this the value `of`, or a part of it: `out`, or `out.1`?
-pub(super) fn is_part(of: &str, value: &str) -> bool {
-    value.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// The nodes that a pattern selects, or an error that names the nearest points.
-pub(crate) fn select(tree: &Tree, pattern: &Pattern) -> Result<Vec<NodeId>> {
-    let ids = 0..tree.nodes.len() as NodeId;
-    let selected: Vec<NodeId> = ids
-        .filter(|id| {
-            let node = tree.node(*id);
-            pattern.matches_path(tree.segments(*id))
-                && node.is_some_and(|node| Meaning::of(pattern, tree, node).anything())
-        })
-        .collect();
-    if !selected.is_empty() {
-        return Ok(selected);
-    }
-    Err(no_match(&pattern.without_index().to_string(), candidates(tree, pattern)))
-}
-
-/// Names that the user may have meant: those of all nodes, and for a pattern with a value those of
-/// the values of nodes that its path selects, or of all where it selects none.
-fn candidates(tree: &Tree, pattern: &Pattern) -> Vec<String> {
-    let mut names: Vec<String> = tree.names().iter().map(|name| name.to_string()).collect();
-    if pattern.value().is_none() {
-        return names;
-    }
-    let on_path = |id: &NodeId| pattern.matches_path(tree.segments(*id));
-    let any_on_path = (0..tree.nodes.len() as NodeId).any(|id| on_path(&id));
-    let mut valued = Vec::new();
-    for id in (0..tree.nodes.len() as NodeId).filter(|id| !any_on_path || on_path(id)) {
-        let Some(node) = tree.node(id) else { continue };
-        for method in tree.methods(node) {
-            for value in method.args.iter().chain(method.values).filter(|value| !value.is_empty()) {
-                valued.push(format!("{}:{}", tree.name(id), method.value_name(value)));
-            }
-        }
-    }
-    names.append(&mut valued);
-    names
-}
-
 impl Dispatch {
     pub fn new(tree: &Tree, requests: &[Request<'_>]) -> Self {
-        let nothing_else = || Wants { only_output: true, ..Wants::default() };
-        let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| nothing_else()).collect();
+        let mut nodes: Vec<Wants> = tree.nodes.iter().map(|_| Wants::default()).collect();
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
         order.sort_by_key(|id| requests.get(*id as usize).map(|request| request.action.rank()));
         let mut goals = Vec::new();
@@ -226,11 +93,10 @@ impl Dispatch {
         let mut patched: Vec<bool> = tree.nodes.iter().map(|_| false).collect();
         for id in order {
             let Some(request) = requests.get(id as usize) else { continue };
-            for at in &request.nodes {
-                let (Some(node), Some(wants)) = (tree.node(*at), nodes.get_mut(*at as usize)) else {
+            for (at, meaning) in request.nodes.each() {
+                let (Some(node), Some(wants)) = (tree.node(at), nodes.get_mut(at as usize)) else {
                     continue;
                 };
-                let meaning = Meaning::of(&request.pattern, tree, node);
                 wants.output |= meaning.output;
                 let whole_call = matches!(request.action, Action::HookBackward(_));
                 wants.inputs |= meaning.inputs || meaning.inside() > 0 || whole_call;
@@ -239,10 +105,9 @@ impl Dispatch {
                 wants.patches_any |= matches!(request.action, Action::PatchAny(_));
                 parameters |= node.kind == Kind::Parameter;
                 if let Action::Cache(_) = request.action {
-                    goals.push((*at, Goal::new(id, meaning.expects())));
+                    goals.push((at, Goal::new(id, Expects::of(&meaning))));
                 }
                 let whole_output = request.pattern.value().is_none();
-                wants.only_output &= whole_output;
                 if let Action::Call(..) = request.action {
                     wants.together = true;
                     wants.inputs = true;
@@ -250,12 +115,12 @@ impl Dispatch {
                 let replaces_only =
                     !matches!(request.action, Action::Hook(_) | Action::Call(..) | Action::PatchAny(_));
                 let harmless = whole_output && !whole_call && replaces_only;
-                if let Some(blocked) = blocked.get_mut(*at as usize) {
+                if let Some(blocked) = blocked.get_mut(at as usize) {
                     *blocked |= !harmless;
                 }
                 let whole_patch = whole_output && request.pattern.index().is_none();
                 if let (Action::Patch(_), true, Some(patched)) =
-                    (&request.action, whole_patch, patched.get_mut(*at as usize))
+                    (&request.action, whole_patch, patched.get_mut(at as usize))
                 {
                     *patched = true;
                 }
@@ -273,8 +138,9 @@ impl Dispatch {
         }
         let skips = nodes.iter().any(|wants| wants.may_skip);
         for (wants, node) in nodes.iter_mut().zip(&tree.nodes) {
-            if let ([id], true) = (wants.requests.as_slice(), wants.only_output) {
-                wants.keeps = requests.get(*id as usize).filter(|request| request.keeps_all()).map(|_| *id);
+            if let [id] = wants.requests.as_slice() {
+                let keeps = |request: &&Request<'_>| request.keeps_all() && request.pattern.value().is_none();
+                wants.keeps = requests.get(*id as usize).filter(keeps).map(|_| *id);
             }
             wants.before_call = match node.kind {
                 Kind::Module if wants.together => BeforeCall::Decide,
@@ -332,7 +198,7 @@ impl Dispatch {
     }
 
     /// Should the next run note what modules give? Every run would say the same, mostly.
-    pub fn teaches(&self) -> bool {
+    pub fn is_curious(&self) -> bool {
         !self.taught.get()
     }
 

@@ -11,8 +11,8 @@ use candle_core::{Storage, Tensor};
 use super::replacement::laid_out;
 use super::OpSite;
 use super::RunState;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
-use crate::raw::{Erased, ErasedMut};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
@@ -41,7 +41,7 @@ impl RunState<'_> {
     /// Something may be changed now that no result tells of.
     pub(super) fn effect(&self) {
         self.effects.count.set(self.effects.count.get() + 1);
-        self.tape_effect();
+        self.calls_observed(|observer| observer.effect());
     }
 
     /// An annotated method is entered.

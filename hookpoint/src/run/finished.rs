@@ -1,5 +1,7 @@
 //! What is left of a run when it is over: what it kept, and what it reached.
 
+use std::rc::Rc;
+
 use super::counts::Scratch;
 use super::gradient::Gradient;
 use super::points::{Asked, Kept};
@@ -14,7 +16,7 @@ pub(crate) struct Finished {
     pub kept: Kept,
     pub fired: Vec<usize>,
     /// What a scan has seen.
-    pub scan: Option<Scan>,
+    pub scan: Option<Rc<Scan>>,
     /// The modules that were not run because they were patched as a whole.
     pub skipped: Vec<NodeId>,
     pub scratch: Scratch,

@@ -7,23 +7,25 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::gradient::{is_of_call, Tapped, Wanted};
-use super::listeners::Masks;
-use super::member::Member;
-use super::points::{Asked, Described};
+use super::gradient::{Tapped, Wanted};
+use super::points::Asked;
 use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::request::{Action, CacheOptions, HookFn, Request};
-use super::{Capture, HookCtx, PointKey, RunState, Step};
+use super::{Capture, HookCtx, RunState};
+use crate::erased::paused;
 use crate::error::{Error, ErrorKind, Result};
-use crate::pattern::{point_name, Index};
-use crate::raw::paused;
+use crate::pattern::Index;
+use crate::point::{Member, PointKey, Step};
 use crate::tree::{Kind, NodeId};
+use crate::value::EachTensor;
 
 /// May the value at a point be replaced, and if not, why not?
 #[derive(Clone, Copy)]
-pub(crate) enum Replace {
+pub(crate) enum Replace<'v> {
     Yes,
     No(&'static str),
+    /// This is what the patch of this request makes of it: it was fitted before, since the module did not run.
+    Fitted(u32, &'v Tensor),
 }
 
 impl RunState<'_> {
@@ -34,7 +36,7 @@ impl RunState<'_> {
         key: PointKey,
         names: &dyn Fn() -> Vec<String>,
         tensor: &Tensor,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Tensor>> {
         // A model that swallows the error that ends its run goes on unwatched.
         if self.has_ended() {
@@ -67,6 +69,27 @@ impl RunState<'_> {
         })
     }
 
+    /// Fires every tensor of a value, which `seen` is shown before, and puts what is new into its place. Gives how many there
+    /// were. `key` and `names` are those of one of them, by which it is inside the value.
+    pub(super) fn fire_each(
+        &self,
+        key: &dyn Fn(Member) -> PointKey,
+        names: &dyn Fn(u32, &str) -> Vec<String>,
+        seen: &dyn Fn(u32, &Tensor),
+        each: impl FnOnce(&mut EachTensor<'_>) -> Result<()>,
+    ) -> Result<u32> {
+        let mut members = self.members();
+        each(&mut |label, tensor| {
+            let (part, member) = members.next(label);
+            seen(part, tensor);
+            if let Some(new) = self.fire(key(member), &|| names(part, label), tensor, Replace::Yes)? {
+                *tensor = new;
+            }
+            Ok(())
+        })?;
+        Ok(members.count())
+    }
+
     /// Does one thing that is asked for at a point, and gives the new value if there is one.
     pub(super) fn act(
         &self,
@@ -74,7 +97,7 @@ impl RunState<'_> {
         (type_name, visit): (&'static str, usize),
         key: PointKey,
         value: &Tensor,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Tensor>> {
         let Asked { request: id, name, label, kind, .. } = asked;
         let Some(request) = self.requests.get(*id as usize) else { return Ok(None) };
@@ -94,7 +117,10 @@ impl RunState<'_> {
                 }
                 new.map(|new| self.lent(new)).transpose()?
             }
-            Action::Patch(patch) => Some(self.lent(at.patch(patch, pattern.index(), value)?)?),
+            Action::Patch(patch) => Some(self.lent(match replace {
+                Replace::Fitted(by, fitted) if by == *id => fitted.clone(),
+                _ => at.patch(patch, pattern.index(), value)?,
+            })?),
             Action::Cache(options) => {
                 self.capture(&at, request, options, value)?;
                 None
@@ -162,133 +188,6 @@ impl RunState<'_> {
         Ok(true)
     }
 
-    /// Counts one more visit of a point; gives what is asked for there, if anything is.
-    pub(super) fn arrive(
-        &self,
-        key: PointKey,
-        names: &dyn Fn() -> Vec<String>,
-        value: Option<&Tensor>,
-    ) -> Option<(Arc<Described>, usize)> {
-        let number = self.dispatch.points.borrow_mut().number(key);
-        let own = self.counts.visit(number);
-        let visit = self.counts.visit_output(key, number, own) as usize;
-        let described = self.described(number, key, names);
-        if let (Some(scan), Some(value)) =
-            (&self.listeners.scan, value.filter(|_| !described.value.is_empty()))
-        {
-            self.tape_point(key, names, value.dims());
-            scan.point(number, own as usize, value);
-        }
-        self.counts.names(&described);
-        let matters = !described.asked.is_empty() || described.heard.shown();
-        matters.then_some((described, visit))
-    }
-
-    /// What is asked for at a point that is about to be reached, and which call of each name that will be.
-    pub(super) fn about_to_arrive(
-        &self,
-        key: PointKey,
-        names: &dyn Fn() -> Vec<String>,
-    ) -> (Arc<Described>, impl Fn(&Asked) -> usize + '_) {
-        let number = self.dispatch.points.borrow_mut().number(key);
-        let call = move |asked: &Asked| {
-            let (counts, at) = match asked.counter {
-                Some(counter) => (&self.counts.named, counter),
-                None => (&self.counts.visits, number),
-            };
-            counts.borrow().get(at as usize).map_or(0, |count| *count as usize)
-        };
-        (self.described(number, key, names), call)
-    }
-
-    fn described(&self, number: u32, key: PointKey, names: &dyn Fn() -> Vec<String>) -> Arc<Described> {
-        self.dispatch.described(number).unwrap_or_else(|| {
-            let described = self.describe(key, names);
-            self.dispatch.points.borrow_mut().describe(number, described)
-        })
-    }
-
-    fn describe(&self, key: PointKey, names: &dyn Fn() -> Vec<String>) -> Described {
-        let node = self.tree.node(key.node);
-        let own_kind = node.map_or(Kind::Value, |node| node.kind);
-        let type_name = node.map_or("", |node| node.type_name);
-        let wants = self.dispatch.at(key.node);
-        let output = || (self.tree.name(key.node), own_kind);
-        let asked = |id: &u32, (name, kind): (Arc<str>, Kind)| {
-            let by_call = self.requests.get(*id as usize).is_some_and(|r| r.pattern.call().is_some());
-            let mut points = self.dispatch.points.borrow_mut();
-            let label = points.label(key.node, &name, by_call);
-            let own = key.is_output() && kind == own_kind;
-            let counter = (!own).then(|| points.counter(&name, key.member == Member::WHOLE));
-            Asked { request: *id, name, label, counter, kind }
-        };
-        // Nearly all points of nearly all runs: outputs that are asked for as such.
-        if key.is_output() && wants.only_output {
-            let asked: Vec<Asked> = wants.requests.iter().map(|id| asked(id, output())).collect();
-            let (value, counters) = (Cow::Borrowed("out"), Vec::new());
-            return self.is_heard(Described {
-                value,
-                counters,
-                ..self.undescribed(key.node, type_name, asked)
-            });
-        }
-        let mut names = names();
-        // A binding that is called `out` is not the output, and has no other name.
-        names.retain(|name| name != "out" || key.is_of_output());
-        let asked = wants.requests.iter().filter_map(|id| {
-            let request = self.requests.get(*id as usize)?;
-            let value = match request.action {
-                Action::HookBackward(_) => names.iter().find(|name| is_of_call(name))?,
-                // One tensor cannot take the place of all that a pair holds: `:pair` is the first.
-                Action::Patch(_) if key.member.is_further() => {
-                    names.iter().find(|name| request.pattern.matches_part(name))?
-                }
-                _ => names.iter().find(|name| request.pattern.matches_value(name))?,
-            };
-            Some(asked(
-                id,
-                match value.as_str() {
-                    "out" => output(),
-                    value => (point_name(self.tree.segments(key.node), value).into(), Kind::Value),
-                },
-            ))
-        });
-        let asked: Vec<Asked> = asked.collect();
-        let value = Cow::Owned(names.into_iter().next().unwrap_or_default());
-        let mut counters: Vec<u32> = asked.iter().filter_map(|asked| asked.counter).collect();
-        counters.sort_unstable();
-        counters.dedup();
-        let described = Described { value, counters, ..self.undescribed(key.node, type_name, asked) };
-        // A value that is not a tensor is kept in another way.
-        match key.member {
-            Member::WHOLE => Described { keeps: false, ..described },
-            _ => self.is_heard(described),
-        }
-    }
-
-    fn undescribed(&self, node: NodeId, type_name: &'static str, asked: Vec<Asked>) -> Described {
-        let keeps = self.all_keep(&asked);
-        let changes = |asked: &Asked| {
-            let request = self.requests.get(asked.request as usize);
-            request.is_some_and(|request| request.action.changes())
-        };
-        let changes = asked.iter().take_while(|asked| changes(asked)).count();
-        let (value, counters, heard) = (Cow::Borrowed(""), Vec::new(), Masks::default());
-        Described { node, value, type_name, asked, changes, heard, counters, keeps }
-    }
-
-    /// Finds out who listens there.
-    fn is_heard(&self, described: Described) -> Described {
-        let heard = self.heard_at(described.node, &described.value);
-        Described { heard, keeps: described.keeps && !heard.shown(), ..described }
-    }
-
-    /// Are all these requests to keep the value as it is?
-    fn all_keep(&self, asked: &[Asked]) -> bool {
-        let keeps = |asked: &Asked| self.requests.get(asked.request as usize).is_some_and(Request::keeps_all);
-        !asked.is_empty() && asked.iter().all(keeps)
-    }
-
     #[inline]
     fn count_fired(&self, id: u32) {
         if let Some(fired) = self.act.fired.get(id as usize) {
@@ -298,8 +197,8 @@ impl RunState<'_> {
 
     pub(super) fn note_fired(&self, id: u32, request: &Request<'_>, key: PointKey) {
         self.count_fired(id);
-        if let (Some(until), Action::Cache(_)) = (&self.listeners.until, &request.action) {
-            until.note(id, key);
+        if let Action::Cache(_) = request.action {
+            self.observed(|observer| observer.taken(id, key));
         }
     }
 

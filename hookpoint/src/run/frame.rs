@@ -1,21 +1,12 @@
 //! Annotated methods: entering, arguments, leaving.
 
-use std::cell::Cell;
-
-use candle_core::Tensor;
-
-use super::any::type_name;
 use super::argument::{holds_tensors, New};
-use super::call_hooks::{gather, scatter, When};
 use super::current;
 use super::fire::Replace;
 use super::gradient::Trail;
-use super::listeners::Said;
-use super::member::Member;
 use super::stack::{Arguments, Before, Frame, Memo};
-use super::{PointKey, RunState, Slot32};
-use crate::error::Result;
-use crate::raw::{active, listen_to_values, paused, Erased, ErasedMut, Slot};
+use super::RunState;
+use crate::erased::{active, listen_to_values, Erased, ErasedMut, Slot};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::{DynamicOps, ValueOps};
 
@@ -94,7 +85,7 @@ impl Entered {
     /// Such an argument, as text.
     #[cold]
     pub fn scalar(&self, number: u32, value: std::fmt::Arguments<'_>) {
-        current(|state| state.tape_scalar(self.depth(), number, &value.to_string()));
+        current(|state| state.scalar_observed(self.depth(), number, &value.to_string()));
     }
 
     /// Does somebody want to see all arguments at once, before they are shown one by one?
@@ -175,8 +166,8 @@ impl Entered {
             if may_share {
                 state.note_doubt(self.depth(), number, value.shared());
             }
-            if state.listeners.tape.is_on() {
-                state.tape_input(self.depth(), number, value.shared());
+            if state.listeners.follows.calls {
+                state.argument_observed(self.depth(), number, value.shared());
             }
             let mut value = value;
             if let Err(error) = state.argument_value(self.depth(), number, value.reborrow()) {
@@ -187,11 +178,11 @@ impl Entered {
     }
 
     #[cold]
-    fn argument(&self, number: u32, value: Erased<'_>, replace: Replace) -> Option<New> {
+    fn argument(&self, number: u32, value: Erased<'_>, replace: Replace<'_>) -> Option<New> {
         current(|state| {
             state.note_doubt(self.depth(), number, value);
-            if state.listeners.tape.is_on() {
-                state.tape_input(self.depth(), number, value);
+            if state.listeners.follows.calls {
+                state.argument_observed(self.depth(), number, value);
             }
             match state.argument(self.depth(), number, value, replace) {
                 Ok(new) => {
@@ -232,42 +223,10 @@ impl Entered {
     fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
         current(|state| {
             state.arguments_shown(self.depth());
-            if let (Some(error), Some(from_error)) = (state.ended(), ops.from_error) {
-                return Some(from_error(error));
-            }
-            if !state.listeners.users.audience.is_empty() {
-                match state.tell_method(self.depth()) {
-                    Ok(Said::Go) => {}
-                    Ok(Said::Done(value)) => return state.answered(self.depth(), ops, value),
-                    Err(error) => {
-                        state.fail(error.clone());
-                        return ops.from_error.map(|from_error| from_error(error));
-                    }
-                }
-            }
-            let from_tensor = ops.from_tensor?;
-            let answer = match state.listeners.tape.is_on().then(|| state.tape_answer(self.depth())) {
-                Some(Ok(answer)) => answer,
-                Some(Err(error)) => {
-                    state.fail(error.clone());
-                    return ops.from_error.map(|from_error| from_error(error));
-                }
-                None => None,
-            };
-            if let Some((_, value)) = answer {
-                return state.answered(self.depth(), ops, value);
-            }
-            match state.skip(self.depth()) {
-                Ok(Some(tensor)) => {
-                    state.is_done(self.depth());
-                    Some(from_tensor(tensor))
-                }
-                Ok(None) => None,
-                Err(error) => {
-                    state.fail(error.clone());
-                    ops.from_error.map(|from_error| from_error(error))
-                }
-            }
+            state.known_result(self.depth(), ops).unwrap_or_else(|error| {
+                state.fail(error.clone());
+                ops.from_error.map(|from_error| from_error(error))
+            })
         })?
     }
 
@@ -282,8 +241,8 @@ impl Entered {
     #[cold]
     fn show_result<R>(&self, ops: &ValueOps<R>, result: &mut R) {
         let error = current(|state| {
-            if state.listeners.tape.is_on() {
-                state.tape_result(self.depth(), ops, result);
+            if state.listeners.follows.calls {
+                state.result_observed(self.depth(), ops, result);
             }
             if let Err(error) = state.result(self.depth(), ops, result) {
                 state.fail(error);
@@ -334,9 +293,9 @@ impl RunState<'_> {
                 uses: self.stack.uses.borrow().len(),
             },
         });
-        if self.listeners.tape.is_on() {
-            self.tape_enter(node, is_call && is_forward, frames.len());
-        }
+        let depth = frames.len();
+        let as_call = node.filter(|_| is_call && is_forward);
+        self.calls_observed(|observer| observer.entered(self, depth, as_call));
         let mut doubted = false;
         if self.effects.noted {
             self.note_method(node, method);
@@ -346,7 +305,7 @@ impl RunState<'_> {
         listen_to_values(wants_values || every_value);
         let hears_calls = node.is_some_and(|node| self.hears_calls(node) != 0);
         let shown = wants_inputs || is_lesson || doubted || hears_calls || every_value;
-        let compares = self.listeners.tape.is_on() && self.tape_compares(frames.len());
+        let compares = self.listeners.follows.calls && self.compares(depth);
         let arguments = if shown || compares { Entered::ARGUMENTS } else { 0 };
         let scalars = if compares { Entered::SCALARS } else { 0 };
         let together = is_call && wants.is_some_and(|wants| wants.together);
@@ -362,9 +321,7 @@ impl RunState<'_> {
             self.stack.uses.borrow_mut().truncate(frame.before.uses);
         }
         frames.truncate(depth - 1);
-        if self.listeners.tape.is_on() {
-            self.tape_leave(depth);
-        }
+        self.calls_observed(|observer| observer.left(depth));
         drop(frames);
         if !self.listeners.users.audience.is_empty() {
             self.tell_leave(depth);
@@ -399,187 +356,10 @@ impl RunState<'_> {
         }
         (self.tree.module_at(this.address(), this.type_id(), || self.caller(), ""), false)
     }
-
-    /// Gives the result of a method that need not run, after its point has seen it.
-    fn answered<R>(&self, depth: usize, ops: &ValueOps<R>, value: Tensor) -> Option<R> {
-        let node = self.stack.frames.borrow().get(depth - 1).and_then(|frame| frame.node)?;
-        let Some(from_tensor) = ops.from_tensor else {
-            let error = self.not_answerable(node);
-            self.fail(error.clone());
-            return ops.from_error.map(|from_error| from_error(error));
-        };
-        self.is_done(depth);
-        let shown = self.show_replayed(node, value.clone());
-        let mut given = match (shown, ops.from_error) {
-            (Err(error), Some(from_error)) => return Some(from_error(error)),
-            (shown, _) => from_tensor(shown.unwrap_or(value)),
-        };
-        self.hear_result(depth, ops, &mut given);
-        Some(given)
-    }
-
-    /// Notes that a method was not run, and that its result has been shown.
-    fn is_done(&self, depth: usize) {
-        if let Some(frame) = self.stack.frames.borrow_mut().get_mut(depth - 1) {
-            frame.node = None;
-        }
-    }
-
-    /// The output of the module that is entered, where it need not run.
-    fn skip(&self, depth: usize) -> Result<Option<Tensor>> {
-        if !self.is_free_of_effects(depth) {
-            return Ok(None);
-        }
-        let (node, input) = {
-            let mut frames = self.stack.frames.borrow_mut();
-            // What one method of a module gives, another does not.
-            let is_forward = |frame: &&mut Frame| frame.is_call && frame.method.is_forward();
-            let Some(frame) = frames.get_mut(depth - 1).filter(is_forward) else {
-                return Ok(None);
-            };
-            let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).may_skip) else {
-                return Ok(None);
-            };
-            (node, frame.memo.input.take())
-        };
-        self.replaced(node, input.as_ref(), || None)
-    }
-
-    fn result<R>(&self, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
-        let (is_call, is_forward) = {
-            let frames = self.stack.frames.borrow();
-            let Some(frame) = frames.get(depth - 1).filter(|frame| frame.node.is_some()) else {
-                return Ok(());
-            };
-            (frame.is_call, frame.method.is_forward())
-        };
-        if let (Some(_), Some(each_tensor)) = (self.gradient(), ops.each_tensor) {
-            let mut outputs = Vec::new();
-            each_tensor(result, &mut |_, tensor| {
-                outputs.push((tensor.dtype().is_float(), tensor.track_op()));
-                Ok(())
-            })?;
-            self.note_result(depth, &outputs);
-        }
-        if is_call && !is_forward {
-            // Its own point, and then that of the module.
-            self.result_as(false, depth, ops, result)?;
-        }
-        self.result_as(is_call, depth, ops, result)
-    }
-
-    fn result_as<R>(&self, is_call: bool, depth: usize, ops: &ValueOps<R>, result: &mut R) -> Result<()> {
-        let (node, method, wants_values, lesson) = {
-            let frames = self.stack.frames.borrow();
-            let Some(frame) = frames.get(depth - 1) else { return Ok(()) };
-            let Some(node) = frame.node else { return Ok(()) };
-            (node, frame.method, frame.wants_values, frame.memo.lesson)
-        };
-        let wants = self.dispatch.at(node);
-        let output_wanted = is_call && wants.output;
-        if !(output_wanted || wants_values || self.listeners.hears_every_result()) {
-            return Ok(());
-        }
-        // The commonest of all results.
-        let mut plain = ErasedMut::of(result);
-        let key = |member| PointKey {
-            node,
-            method: if is_call { 0 } else { address(method) },
-            slot: Slot32::Result,
-            member,
-        };
-        if let (Some(Ok(tensor)), false) =
-            (plain.get_mut::<candle_core::Result<Tensor>>(), is_call && wants.together)
-        {
-            self.end_lesson(lesson, tensor);
-            if self.keeps(key(Member::FIRST), tensor)? {
-                return Ok(());
-            }
-        }
-        let names = || match (is_call, method.is_forward()) {
-            (true, true) => vec!["out".to_string(), method.name.to_string()],
-            (true, false) => vec!["out".to_string()],
-            (false, _) => vec![method.name.to_string()],
-        };
-        if let Some(copy) = ops.copy.as_ref().filter(|_| wants.patches_any) {
-            let found = type_name(paused(|| (copy.copy)(result)).as_ref());
-            // A tensor is counted as such.
-            let whole = if ops.from_tensor.is_some() { Member::FIRST } else { Member::WHOLE };
-            self.patch_any(key(whole), &names, found, &mut |any| (copy.put)(result, any))?;
-        }
-        let parts = Cell::new(0);
-        let together = is_call && wants.together;
-        if let Some(each_tensor) = ops.each_tensor.filter(|_| together) {
-            let mut gathered = gather(node, self.members(), names, |f| each_tensor(result, f))?;
-            parts.set(gathered.len() as u32);
-            if let Some(first) = gathered.first() {
-                self.end_lesson(lesson, &first.tensor);
-            }
-            let previewed = self
-                .stack
-                .frames
-                .borrow_mut()
-                .get_mut(depth - 1)
-                .and_then(|frame| frame.arguments.previewed.take());
-            let inputs = previewed.map(|previewed| previewed.inputs).unwrap_or_default();
-            self.fire_together(node, When::After, &inputs, &mut gathered)?;
-            scatter(&gathered, |f| each_tensor(result, f))?;
-        } else if let Some(each_tensor) = ops.each_tensor {
-            let mut members = self.members();
-            each_tensor(result, &mut |label, tensor| {
-                let (part, member) = members.next(label);
-                parts.set(part + 1);
-                if part == 0 {
-                    self.end_lesson(lesson, tensor);
-                }
-                let names = || {
-                    let mut names = with_label(names(), part, label);
-                    // A field is told from a value inside the method by the word `out`.
-                    if !is_call && part > 0 && !label.starts_with(|c: char| c.is_ascii_digit()) {
-                        names.insert(0, format!("{}.out.{label}", method.name));
-                    } else if !is_call && !label.is_empty() {
-                        // It need not come first at every call.
-                        names.push(format!("{}.out.{label}", method.name));
-                    }
-                    names
-                };
-                if let Some(new) = self.fire(key(member), &names, tensor, Replace::Yes)? {
-                    *tensor = new;
-                }
-                Ok(())
-            })?;
-        }
-        if let (None, Some(copy)) = (ops.from_tensor, &ops.copy) {
-            // Under the same name, beside the tensors: the whole value, of whatever type.
-            self.fire_any(key(Member::WHOLE), &names, &mut || (copy.copy)(result));
-        }
-        self.settle(node);
-        // A method that failed gave no tensors, and its error says why some points were not reached.
-        if parts.get() > 0 {
-            self.method_is_over(node, address(method), is_call);
-        }
-        Ok(())
-    }
 }
 
 /// Are calls of a method with this name announced by their call sites? A helper that is annotated, of a module whose
 /// `forward` is not, is not what was announced.
 fn may_be_announced(method: &MethodInfo) -> bool {
     method.is_forward() || matches!(method.name, "apply" | "apply_t" | "step" | "seq" | "seq_init")
-}
-
-/// Names for one part of a value: the first part has the value's own name.
-pub(super) fn with_label(names: Vec<String>, part: u32, label: &str) -> Vec<String> {
-    let labelled = |name: &String| match label {
-        "" => name.clone(),
-        label => format!("{name}.{label}"),
-    };
-    match part {
-        0 => names.iter().cloned().chain(names.iter().map(labelled)).collect(),
-        _ => names.iter().map(labelled).collect(),
-    }
-}
-
-pub(super) fn address(method: &'static MethodInfo) -> usize {
-    std::ptr::from_ref(method) as usize
 }

@@ -1,242 +1,25 @@
-//! The listeners of a plan: what they are interested in, and how they are told.
-//!
-//! A plan asks once and keeps the answers as [`Interests`], which say for every point who listens there, one bit for
-//! each listener. So a point that interests none of them costs a run nothing.
+//! How the listeners of a plan are told what happens in a run, and what comes of their answers.
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use candle_core::Tensor;
 
+use super::audience::{point_name_of, Audience, Masks};
 use super::call_hooks::look;
 use super::fire::Replace;
 use super::gradient::Operation;
 use super::points::Described;
 use super::replacement::{fit, Broadcast, Like};
-use super::{PointKey, RunState};
+use super::RunState;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::{Error, ErrorKind, Result};
-use crate::listen::{self, Answer, At, End, Interest, Listener, Point};
 use crate::lookup::FastMap;
 use crate::pattern::point_name;
-use crate::raw::{paused, Erased, ErasedMut};
-use crate::tree::{Kind, NodeId, Tree};
+use crate::point::{self, Answer, At, End, Listener, Point, PointKey};
+use crate::tree::{Kind, NodeId};
 use crate::value::{DynamicOps, ValueOps};
-
-/// A listener as a plan holds it.
-pub(crate) trait Ear {
-    fn tell(&self, f: &mut dyn FnMut(&mut dyn Listener) -> Result<()>) -> Result<()>;
-}
-
-impl<'l> Ear for RefCell<&'l mut (dyn Listener + 'l)> {
-    fn tell(&self, f: &mut dyn FnMut(&mut dyn Listener) -> Result<()>) -> Result<()> {
-        let mut listener = self.try_borrow_mut().map_err(|_| Error::from(ErrorKind::ListenerBusy))?;
-        paused(|| f(&mut **listener))
-    }
-}
-
-/// The listeners of a plan, in the order in which they were added.
-#[derive(Default)]
-pub(crate) struct Audience<'a> {
-    ears: Vec<Rc<dyn Ear + 'a>>,
-    /// Is there a run that they listen to?
-    listening: Cell<bool>,
-}
-
-/// As many as have a bit of their own.
-const MOST: usize = u32::BITS as usize;
-
-impl<'a> Audience<'a> {
-    pub fn add(&mut self, listener: &'a mut (dyn Listener + 'a)) -> Result<()> {
-        if self.ears.len() == MOST {
-            return Err(ErrorKind::TooManyListeners { most: MOST }.into());
-        }
-        self.ears.push(Rc::new(RefCell::new(listener)));
-        Ok(())
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ears.is_empty()
-    }
-
-    /// A run begins; it ends when the guard is dropped.
-    pub fn begin(&self) -> Result<Listening<'_>> {
-        if self.is_empty() {
-            return Ok(Listening(None));
-        }
-        if self.listening.replace(true) {
-            return Err(ErrorKind::ListenerBusy.into());
-        }
-        let listening = Listening(Some(&self.listening));
-        self.each(u32::MAX, |listener| listener.begin())?;
-        Ok(listening)
-    }
-
-    /// Tells those with these bits, in order; an error goes to the caller and is not told to the rest.
-    pub(super) fn each(&self, who: u32, mut f: impl FnMut(&mut dyn Listener) -> Result<()>) -> Result<()> {
-        let mut left = who;
-        while left != 0 {
-            let number = left.trailing_zeros();
-            left &= left - 1;
-            let Some(ear) = self.ears.get(number as usize) else { break };
-            ear.tell(&mut f)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn tell(&self, number: u32, mut f: impl FnMut(&mut dyn Listener) -> Result<()>) -> Result<()> {
-        self.ears.get(number as usize).map_or(Ok(()), |ear| ear.tell(&mut f))
-    }
-
-    fn masks(&self, point: &Point<'_>) -> Masks {
-        let mut masks = Masks::default();
-        for (number, ear) in self.ears.iter().enumerate() {
-            let mut interest = Interest::NOTHING;
-            // Asked between runs, or by a run that does not tell it anything at that moment.
-            let _ = ear.tell(&mut |listener| {
-                interest = listener.interest(point);
-                Ok(())
-            });
-            let bit = |wanted| u32::from(interest.contains(wanted)) << number;
-            masks.values |= bit(Interest::VALUES);
-            masks.calls |= bit(Interest::CALLS);
-            masks.operations |= bit(Interest::OPERATIONS);
-            masks.gradients |= bit(Interest::GRADIENTS);
-        }
-        masks
-    }
-}
-
-/// While it is there, a run is going on.
-#[must_use = "the run is over when this is dropped"]
-pub(crate) struct Listening<'l>(Option<&'l Cell<bool>>);
-
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        if let Some(listening) = self.0 {
-            listening.set(false);
-        }
-    }
-}
-
-/// Who wants to hear what, one bit for each listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Masks {
-    pub values: u32,
-    pub calls: u32,
-    pub operations: u32,
-    pub gradients: u32,
-}
-
-impl Masks {
-    pub fn any(&self) -> bool {
-        *self != Self::default()
-    }
-
-    /// Must the value itself be shown?
-    pub fn shown(&self) -> bool {
-        self.values | self.gradients != 0
-    }
-}
-
-/// What the listeners of a plan want of one node.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Interested {
-    /// Of its output, and of the module that it is.
-    pub output: Masks,
-    /// Is any of its inputs, or of the values inside it, to be shown?
-    pub inside: bool,
-}
-
-impl Interested {
-    pub fn any(&self) -> bool {
-        self.inside || self.output.any()
-    }
-}
-
-/// What the listeners of a plan want of all points.
-#[derive(Default)]
-pub(crate) struct Interests {
-    nodes: Vec<Interested>,
-    values: RefCell<FastMap<(NodeId, String), Masks>>,
-}
-
-impl Interests {
-    /// Asks all listeners about all points that are known before a run. Interest in nothing at all is an error.
-    pub fn of(audience: &Audience<'_>, tree: &Tree) -> Result<Self> {
-        if audience.is_empty() {
-            return Ok(Self::default());
-        }
-        let mut heard = 0u32;
-        let mut values = FastMap::default();
-        let mut note = |masks: Masks| {
-            heard |= masks.values | masks.calls | masks.operations | masks.gradients;
-            masks
-        };
-        let mut nodes = Vec::with_capacity(tree.nodes.len());
-        for (id, node) in (0..).zip(&tree.nodes) {
-            let ask = |value: &str, kind| {
-                let (name, type_name) = (point_name_of(tree, id, value), node.type_name);
-                audience.masks(&Point { name: &name, value, kind, type_name })
-            };
-            let mut interested = Interested { output: note(ask("out", node.kind)), inside: false };
-            let mut inside: Vec<String> = Vec::new();
-            if node.kind != Kind::Parameter {
-                inside.push("in".to_string());
-            }
-            for method in tree.methods(node) {
-                let named = method.args.iter().chain(method.values).filter(|name| !name.is_empty());
-                inside.extend(named.map(|name| method.value_name(name)));
-            }
-            for value in inside {
-                let masks = note(ask(&value, Kind::Value));
-                interested.inside |= masks.shown();
-                values.insert((id, value), masks);
-            }
-            nodes.push(interested);
-        }
-        let deaf = (0..audience.ears.len()).find(|number| heard & 1 << number == 0);
-        match deaf {
-            Some(number) => Err(ErrorKind::NoInterest { listener: number }.into()),
-            None => Ok(Self { nodes, values: values.into() }),
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
-    pub fn at(&self, node: NodeId) -> Interested {
-        self.nodes.get(node as usize).copied().unwrap_or_default()
-    }
-
-    /// Who wants to hear of a value of a node; those are asked now that was not known before the run.
-    fn value(&self, audience: &Audience<'_>, tree: &Tree, node: NodeId, value: &str) -> Masks {
-        if self.is_empty() {
-            return Masks::default();
-        }
-        if value == "out" {
-            return self.at(node).output;
-        }
-        let key = (node, value.to_string());
-        if let Some(masks) = self.values.borrow().get(&key) {
-            return *masks;
-        }
-        let name = point_name_of(tree, node, value);
-        let type_name = tree.node(node).map_or("", |node| node.type_name);
-        let masks = audience.masks(&Point { name: &name, value, kind: Kind::Value, type_name });
-        self.values.borrow_mut().insert(key, masks);
-        masks
-    }
-}
-
-fn point_name_of(tree: &Tree, node: NodeId, value: &str) -> String {
-    match value {
-        "out" => tree.name(node).to_string(),
-        value => point_name(tree.segments(node), value),
-    }
-}
 
 /// What a run tells its listeners.
 pub(crate) struct Telling<'p> {
@@ -297,9 +80,9 @@ impl RunState<'_> {
         self.caller().map_or(0, |node| self.dispatch.interests.at(node).output.operations)
     }
 
-    fn told<'c>(&'c self, open: &'c Open) -> listen::Call<'c> {
+    fn told<'c>(&'c self, open: &'c Open) -> point::Call<'c> {
         let node = self.tree.node(open.node);
-        listen::Call {
+        point::Call {
             name: &open.name,
             method: open.method,
             kind: node.map_or(Kind::Module, |node| node.kind),
@@ -335,10 +118,10 @@ impl RunState<'_> {
         let around = self.listeners.users.open.borrow();
         self.each_at_depth(&around, who, |depth, listener| {
             if matches!(said, Answer::Go) {
-                said = listener.enter(&listen::Call { depth, ..self.told(&open) })?;
+                said = listener.enter(&point::Call { depth, ..self.told(&open) })?;
             } else {
                 // What another one answers is entered and left by all.
-                let _ = listener.enter(&listen::Call { depth, ..self.told(&open) })?;
+                let _ = listener.enter(&point::Call { depth, ..self.told(&open) })?;
             }
             Ok(())
         })?;
@@ -447,7 +230,7 @@ impl RunState<'_> {
             let Some(over) = over else { return };
             let around = self.listeners.users.open.borrow();
             let left = self.each_at_depth(&around, over.who, |depth, listener| {
-                listener.leave(&listen::Call { depth, ..self.told(&over) }, over.result.as_ref());
+                listener.leave(&point::Call { depth, ..self.told(&over) }, over.result.as_ref());
                 Ok(())
             });
             drop(around);
@@ -462,7 +245,7 @@ impl RunState<'_> {
         &self,
         (described, key, visit): (&Described, PointKey, usize),
         value: &Tensor,
-        replace: Replace,
+        replace: Replace<'_>,
     ) -> Result<Option<Tensor>> {
         let name = point_name_of(self.tree, described.node, &described.value);
         let output = || self.tree.node(described.node).map_or(Kind::Value, |node| node.kind);
@@ -506,7 +289,7 @@ impl RunState<'_> {
         let operands = operation.tensors();
         let inside = self.caller().map(|node| self.tree.name(node)).unwrap_or_default();
         let site = operation.site();
-        let told = listen::Operation {
+        let told = point::Operation {
             name: site.name,
             inside: &inside,
             file: site.file,

@@ -2,8 +2,11 @@
 //!
 //! What a listener wants is asked once, as a run begins: sites look at the answers, and not at who is there.
 
+use std::rc::Rc;
+
 use super::gradient::Gradient;
 use super::listeners::Telling;
+use super::observe::{Follows, Observer};
 use super::record::Tape;
 use super::scan::Scan;
 use super::shapes::{Learned, ShapeMemo};
@@ -33,10 +36,14 @@ impl Listens {
 
 /// Who listens in a run. Each has its state to itself.
 pub(super) struct Listeners<'p> {
-    pub until: Option<Until>,
-    pub scan: Option<Scan>,
+    /// Those who follow all of it, and what they have to be told of.
+    pub observers: Vec<Rc<dyn Observer + 'p>>,
+    pub follows: Follows,
+    /// The one among them whose findings are the result of the run.
+    pub scan: Option<Rc<Scan>>,
     pub gradient: Option<Gradient>,
     pub shapes: ShapeMemo<'p>,
+    /// The one that notes or answers calls, to be asked at the end what came of it.
     pub tape: Tape<'p>,
     /// Those of the user.
     pub users: Telling<'p>,
@@ -49,14 +56,27 @@ pub(super) struct Listeners<'p> {
 impl<'p> Listeners<'p> {
     pub fn new(order: &Order<'p>, listens: Listens, learned: &'p Learned, tape: Tape<'p>) -> Self {
         let dispatch = order.dispatch;
-        let shapes = ShapeMemo::new(learned, dispatch.teaches());
-        let only_keeps = !listens.until && !listens.scan && !listens.gradient;
+        let shapes = ShapeMemo::new(learned, dispatch.is_curious());
+        let scan = listens.scan.then(Rc::<Scan>::default);
+        let mut observers: Vec<Rc<dyn Observer + 'p>> = Vec::new();
+        observers
+            .extend(listens.until.then(|| Rc::new(Until::new(dispatch.goals())) as Rc<dyn Observer + 'p>));
+        observers.extend(scan.clone().map(|scan| scan as Rc<dyn Observer + 'p>));
+        observers.extend(tape.observer());
+        let mut follows = Follows::default();
+        for wanted in observers.iter().map(|observer| observer.follows()) {
+            follows.points |= wanted.points;
+            follows.results |= wanted.results;
+            follows.calls |= wanted.calls;
+        }
+        let only_keeps = follows.nothing() && !listens.gradient;
         Self {
-            until: listens.until.then(|| Until::new(dispatch.goals())),
-            scan: listens.scan.then(Scan::default),
+            observers,
+            follows,
+            scan,
             gradient: listens.gradient.then(Gradient::default),
             only_keeps,
-            only_acts: only_keeps && !shapes.is_curious && !tape.is_on(),
+            only_acts: only_keeps && !shapes.is_curious && !follows.calls,
             shapes,
             tape,
             users: Telling::new(order.audience),
@@ -66,19 +86,19 @@ impl<'p> Listeners<'p> {
     /// Is every point told of, and not only those that somebody asked for?
     #[inline]
     pub fn hears_every_point(&self) -> bool {
-        self.scan.is_some()
+        self.follows.points
     }
 
     /// Is every call of a foreign module told of?
     #[inline]
     pub fn hears_every_call(&self) -> bool {
-        self.scan.is_some() || self.gradient.is_some()
+        self.follows.points || self.gradient.is_some()
     }
 
     /// Does it matter that a call is over, whatever it gave?
     #[inline]
     pub fn hears_every_result(&self) -> bool {
-        self.scan.is_some() || self.until.is_some()
+        self.follows.results
     }
 
     /// Are all values that are bound to names told of?
@@ -89,11 +109,11 @@ impl<'p> Listeners<'p> {
 
     /// Are all operations told of?
     pub fn hears_operations(&self, dispatch: &Dispatch) -> bool {
-        self.scan.is_some() || self.gradient.is_some() || dispatch.hears_operations
+        self.follows.points || self.gradient.is_some() || dispatch.hears_operations
     }
 
     /// Does it matter what calls change besides their results?
     pub fn minds_effects(&self, dispatch: &Dispatch) -> bool {
-        self.tape.is_on() || self.shapes.is_curious || dispatch.skips || !self.users.audience.is_empty()
+        self.follows.calls || self.shapes.is_curious || dispatch.skips || !self.users.audience.is_empty()
     }
 }

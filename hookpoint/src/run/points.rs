@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::listeners::Masks;
+use super::audience::Masks;
 use super::member::MemberNames;
-use super::PointKey;
 use crate::lookup::FastMap;
+use crate::point::PointKey;
 use crate::tree::{Kind, NodeId, Tree};
 use crate::value::AnyValue;
 
@@ -86,6 +86,15 @@ pub(crate) struct CaptureAny {
     pub value: AnyValue,
     /// How many tensors were kept before it.
     pub after: usize,
+}
+
+/// A tensor with the name of its point, and which call of it that was.
+pub(crate) struct NamedCall {
+    pub name: Arc<str>,
+    pub call: usize,
+    /// Was this very call asked for, as in `path#0`?
+    pub by_call: bool,
+    pub tensor: Tensor,
 }
 
 /// Everything that a run has kept, in order.

@@ -8,8 +8,8 @@ use super::call_hooks::{CallHookFn, When};
 use super::{BackwardCall, HookCtx};
 use crate::error::Result;
 use crate::pattern::Pattern;
+use crate::point::Selection;
 use crate::select::IntoPatterns;
-use crate::tree::NodeId;
 use crate::value::AnyValue;
 
 /// A hook as it is kept.
@@ -23,14 +23,14 @@ pub(crate) type BackwardHookFn<'a> = Rc<dyn Fn(&HookCtx<'_>, &BackwardCall<'_>) 
 pub(crate) struct Request<'a> {
     pub pattern: Pattern,
     pub action: Action<'a>,
-    /// The nodes that the pattern selects, in order.
-    pub nodes: Vec<NodeId>,
+    /// What the pattern selects.
+    pub nodes: Selection,
     /// What each name in braces means by itself: all of them have to be reached.
     pub alternatives: Vec<Pattern>,
 }
 
 impl<'a> Request<'a> {
-    pub fn new(pattern: Pattern, action: Action<'a>, nodes: Vec<NodeId>) -> Self {
+    pub fn new(pattern: Pattern, action: Action<'a>, nodes: Selection) -> Self {
         let alternatives = pattern.alternatives();
         Self { pattern, action, nodes, alternatives }
     }

@@ -3,9 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use candle_core::Tensor;
-
 use super::call::CallSite;
+use super::observe::{Arrival, Follows, Observer};
 use super::points::Described;
 use super::Dispatch;
 use crate::lookup::FastMap;
@@ -45,30 +44,30 @@ pub(crate) struct Scanned {
 }
 
 impl Scan {
-    /// A point is reached, which was reached so many times before.
-    pub(super) fn point(&self, number: u32, visit: usize, value: &Tensor) {
+    /// What was seen at the points, in the order in which they were met, and the calls: known and unknown.
+    pub fn take(&self, dispatch: &Dispatch) -> Scanned {
+        let mut seen: Vec<_> = self.seen.take().into_iter().collect();
+        seen.sort_by_key(|(_, (order, _))| *order);
+        let described = |(number, (_, seen))| Some((dispatch.described(number)?, seen));
+        let seen = seen.into_iter().filter_map(described).collect();
+        Scanned { seen, known: self.known.take(), unknown: self.unknown.take() }
+    }
+}
+
+impl Observer for Scan {
+    fn follows(&self) -> Follows {
+        Follows { points: true, results: true, ..Follows::default() }
+    }
+
+    fn reached(&self, &Arrival { number, visit, value, .. }: &Arrival<'_>) {
         let mut all = self.seen.borrow_mut();
         let order = all.len();
         let seen = |calls| Seen { shape: value.dims().to_vec(), dtype: value.dtype(), calls };
         all.entry(number).or_insert_with(|| (order, seen(0))).1 = seen(visit + 1);
     }
 
-    /// A module that is a point is called here.
-    pub(super) fn known_call(&self, site: &'static CallSite) {
-        self.known.borrow_mut().push(SeenCall::of(site));
-    }
-
-    /// A module that is no point is called here.
-    pub(super) fn unknown_call(&self, site: &'static CallSite) {
-        self.unknown.borrow_mut().push(SeenCall::of(site));
-    }
-
-    /// What was seen at the points, in the order in which they were met, and the calls: known and unknown.
-    pub fn take(self, dispatch: &Dispatch) -> Scanned {
-        let mut seen: Vec<_> = self.seen.into_inner().into_iter().collect();
-        seen.sort_by_key(|(_, (order, _))| *order);
-        let described = |(number, (_, seen))| Some((dispatch.described(number)?, seen));
-        let seen = seen.into_iter().filter_map(described).collect();
-        Scanned { seen, known: self.known.into_inner(), unknown: self.unknown.into_inner() }
+    fn called(&self, site: &'static CallSite, is_point: bool) {
+        let calls = if is_point { &self.known } else { &self.unknown };
+        calls.borrow_mut().push(SeenCall::of(site));
     }
 }

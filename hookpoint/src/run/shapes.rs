@@ -15,9 +15,11 @@ use hookpoint_grad::layer::Outline;
 
 use super::dispatch::Wants;
 use super::fire::Replace;
+use super::observe::Over;
 use super::replacement::{fit, laid_out, Broadcast, Like};
-use super::{Action, PointKey, RunState};
+use super::{Action, RunState};
 use crate::error::Result;
+use crate::point::PointKey;
 use crate::tree::NodeId;
 
 /// Shapes of inputs, small enough to be kept in place.
@@ -118,7 +120,7 @@ impl RunState<'_> {
         if !wants.may_skip || self.listeners.hears_every_point() {
             return Ok(None);
         }
-        let Some(patch) = self.whole_patch(node) else { return Ok(None) };
+        let Some((request, patch)) = self.whole_patch(node) else { return Ok(None) };
         let Some(input) = input else { return Ok(None) };
         let fitted = |dims: &[usize], dtype: DType| {
             let like = Like { dims, dtype, device: input.device() };
@@ -136,20 +138,20 @@ impl RunState<'_> {
         };
         self.listeners.shapes.skipped.borrow_mut().push(node);
         let names = || vec!["out".to_string()];
-        let fired = self.fire(PointKey::output(node), &names, &value, Replace::Yes)?;
-        self.settle(node);
+        let fired = self.fire(PointKey::output(node), &names, &value, Replace::Fitted(request, &value))?;
+        self.over(node, Over::Values);
         Ok(Some(fired.unwrap_or(value)))
     }
 
-    /// The last patch of the whole output that is meant for this call.
-    fn whole_patch(&self, node: NodeId) -> Option<&Tensor> {
+    /// The last patch of the whole output that is meant for this call, and whose it is.
+    fn whole_patch(&self, node: NodeId) -> Option<(u32, &Tensor)> {
         let call = self.counts.so_far(node) as usize;
         let requests = self.dispatch.at(node).requests.iter().rev();
-        requests.filter_map(|id| self.requests.get(*id as usize)).find_map(|request| {
+        requests.filter_map(|id| Some((*id, self.requests.get(*id as usize)?))).find_map(|(id, request)| {
             let pattern = &request.pattern;
             let whole = pattern.index().is_none() && pattern.call().is_none_or(|wanted| wanted == call);
             match &request.action {
-                Action::Patch(patch) if whole => Some(patch),
+                Action::Patch(patch) if whole => Some((id, patch)),
                 _ => None,
             }
         })

@@ -1,23 +1,23 @@
 //! What a run knows while it goes on.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
+use super::audience::Audience;
 use super::counts::{Counts, Scratch};
 use super::effects::Memory;
 use super::finished::Finished;
 use super::gradient::Gradient;
-use super::listeners::Audience;
 use super::listening::{Listeners, Listens};
 use super::outcome::Outcome;
 use super::points::{CaptureAny, Captures, Kept};
-use super::record::{Replaying, Tape};
+use super::record::{Replaying, Schedule, Tape};
 use super::shapes::Learned;
 use super::stack::Stack;
-use super::step::Step;
 use super::{Dispatch, Request};
+use crate::erased::hears;
 use crate::error::Error;
-use crate::raw::hears;
-use crate::recording::Schedule;
+use crate::point::Step;
 use crate::tree::{NodeId, Tree};
 
 /// What is asked of a model.
@@ -43,7 +43,7 @@ impl<'a> Order<'a> {
 
     /// Answers the calls that need not be made.
     pub fn replaying(&self) -> Tape<'a> {
-        self.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Replaying::new(schedule)))
+        self.schedule.map_or(Tape::Off, |schedule| Tape::Replaying(Rc::new(Replaying::new(schedule))))
     }
 }
 

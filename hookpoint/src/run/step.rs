@@ -1,28 +1,12 @@
-//! Where a generation is, and hooks that act only at some of its steps.
+//! Says where a generation is, and limits hooks to some of its steps.
 
 use std::ops::Range;
 
 use candle_core::Tensor;
 
-use super::current;
-use super::{HookCtx, RunState};
-use crate::error::{Error, Result};
-
-/// One step of a generation: a forward pass that sees some positions of a growing text.
-///
-/// Step 0 sees the prompt; step k sees the k-th token that was generated, and with a KV cache nothing
-/// else. Whoever generates announces each step with [`with_step`], and hooks read it from
-/// [`HookCtx::step`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Which step it is, from 0.
-    pub number: usize,
-    /// The positions of the whole text that this forward pass computes. Without a KV cache all of them,
-    /// at every step.
-    pub positions: Range<usize>,
-    /// How many positions the prompt has.
-    pub prompt: usize,
-}
+use super::{current, HookCtx, RunState};
+use crate::error::{ErrorKind, Result};
+use crate::point::Step;
 
 /// Runs `f`, usually one forward pass, as a step of a generation. Hooks inside are told; where nobody
 /// listens, nothing happens.
@@ -149,11 +133,14 @@ impl Steps {
             let part = value.narrow(self.dim, window.start, window.len())?.contiguous()?;
             let Some(new) = hook(ctx, &part)? else { return Ok(None) };
             if new.dims() != part.dims() {
-                return Err(Error::msg(format!(
-                    "the hook was given shape {:?} and returned {:?}\n  return a tensor of the same shape",
-                    part.dims(),
-                    new.dims()
-                )));
+                return Err(ErrorKind::Shape {
+                    point: ctx.path().to_string(),
+                    what: "what the hook returned".to_string(),
+                    expected: part.dims().to_vec(),
+                    found: new.dims().to_vec(),
+                    remedy: "return a tensor of the same shape as the hook was given".to_string(),
+                }
+                .into());
             }
             let new = new.to_dtype(value.dtype())?.to_device(value.device())?;
             let rest = value.dim(self.dim)? - window.end;
@@ -168,25 +155,26 @@ impl Steps {
     /// The positions of `value` that belong to these steps.
     fn window(&self, ctx: &HookCtx<'_>, value: &Tensor) -> Result<Option<Range<usize>>> {
         let Some(&count) = value.dims().get(self.dim) else {
-            return Err(Error::msg(format!(
-                "{} has shape {:?} and no dimension {} that counts positions\n  say which one does with \
-                 `.along(..)`, and leave the index of the pattern away",
-                ctx.path(),
-                value.dims(),
-                self.dim
-            )));
+            return Err(ErrorKind::NoDimension {
+                point: ctx.path().to_string(),
+                dim: self.dim as isize,
+                shape: value.dims().to_vec(),
+                remedy: "name the dimension that counts positions with `.along(..)`, and remove the index from the \
+                         pattern"
+                    .to_string(),
+            }
+            .into());
         };
         let whole = Step { number: 0, positions: 0..count, prompt: count };
         let step = ctx.step().unwrap_or(&whole);
         if step.positions.len() != count {
-            return Err(Error::msg(format!(
-                "dimension {} of {}, of shape {:?}, does not count positions: this step computes {}\n  say \
-                 which one does with `.along(..)`, and leave the index of the pattern away",
-                self.dim,
-                ctx.path(),
-                value.dims(),
-                step.positions.len()
-            )));
+            return Err(ErrorKind::NotPositions {
+                point: ctx.path().to_string(),
+                dim: self.dim,
+                shape: value.dims().to_vec(),
+                positions: step.positions.len(),
+            }
+            .into());
         }
         let Which::Numbers(numbers) = &self.which else { return Ok(Some(0..count)) };
         // Step 0 brings all of the prompt, every later one a single position.

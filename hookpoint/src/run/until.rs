@@ -6,9 +6,9 @@
 
 use std::cell::RefCell;
 
-use super::{PointKey, RunState, Slot32};
-use crate::error::ErrorKind;
+use super::observe::{Follows, Observer, Over};
 use crate::lookup::FastMap;
+use crate::point::{Meaning, PointKey, Slot32};
 use crate::tree::NodeId;
 
 /// When a goal is reached.
@@ -22,6 +22,20 @@ pub(crate) enum Expects {
     Call,
     /// Nobody can say before the end of the run.
     Everything,
+}
+
+impl Expects {
+    /// When a cache with this meaning has everything it wants.
+    pub fn of(meaning: &Meaning) -> Self {
+        let only_inputs = !meaning.output && meaning.values == 0 && meaning.methods == 0;
+        match meaning.is_glob {
+            _ if meaning.is_parameter => Expects::Points(1),
+            _ if only_inputs => Expects::Inputs,
+            true if meaning.methods > 0 => Expects::Everything,
+            true => Expects::Call,
+            false => Expects::Points(meaning.inside().max(1)),
+        }
+    }
 }
 
 /// One cache request at one node.
@@ -56,16 +70,6 @@ impl Until {
         Self { goals: goals.into() }
     }
 
-    /// Notes that a cache has taken a value.
-    pub fn note(&self, request: u32, key: PointKey) {
-        let mut goals = self.goals.borrow_mut();
-        for goal in goals.get_mut(&key.node).into_iter().flatten().filter(|goal| goal.request == request) {
-            if !goal.fired.contains(&(key.method, key.slot)) {
-                goal.fired.push((key.method, key.slot));
-            }
-        }
-    }
-
     /// Takes out the goals that are reached, and says whether this was the last of them.
     fn reach(&self, node: NodeId, is_reached: impl Fn(&Goal) -> bool) -> bool {
         let mut goals = self.goals.borrow_mut();
@@ -78,47 +82,32 @@ impl Until {
     }
 }
 
-impl RunState<'_> {
-    /// After values have been looked at together, such as the parts of one result.
-    #[inline]
-    pub(super) fn settle(&self, node: NodeId) {
-        self.reach(node, |goal| goal.has_all_points());
+impl Observer for Until {
+    fn follows(&self) -> Follows {
+        Follows { results: true, ..Follows::default() }
     }
 
-    /// After the last argument of a call.
-    pub(super) fn inputs_are_there(&self, node: NodeId) {
-        self.reach(node, |goal| goal.expects == Expects::Inputs && !goal.fired.is_empty());
-    }
-
-    /// After the last argument of the method with so many frames.
-    pub(super) fn arguments_shown(&self, depth: usize) {
-        if self.listeners.until.is_none() {
-            return;
-        }
-        let frames = self.stack.frames.borrow();
-        let node = frames.get(depth - 1).filter(|frame| frame.is_call).and_then(|frame| frame.node);
-        drop(frames);
-        if let Some(node) = node {
-            self.inputs_are_there(node);
+    fn taken(&self, request: u32, key: PointKey) {
+        let mut goals = self.goals.borrow_mut();
+        for goal in goals.get_mut(&key.node).into_iter().flatten().filter(|goal| goal.request == request) {
+            if !goal.fired.contains(&(key.method, key.slot)) {
+                goal.fired.push((key.method, key.slot));
+            }
         }
     }
 
-    /// After a method has returned a value.
-    pub(super) fn method_is_over(&self, node: NodeId, method: usize, is_call: bool) {
-        self.reach(node, |goal| {
-            let over = match goal.expects {
-                Expects::Points(_) => goal.fired.iter().all(|(of, _)| *of == method),
-                Expects::Inputs | Expects::Call => is_call,
-                Expects::Everything => false,
-            };
-            over && !goal.fired.is_empty()
-        });
-    }
-
-    #[inline]
-    fn reach(&self, node: NodeId, is_reached: impl Fn(&Goal) -> bool) {
-        if self.listeners.until.as_ref().is_some_and(|until| until.reach(node, is_reached)) {
-            self.fail(ErrorKind::Stopped.into());
-        }
+    fn over(&self, node: NodeId, what: Over) -> bool {
+        self.reach(node, |goal| match what {
+            Over::Values => goal.has_all_points(),
+            Over::Inputs => goal.expects == Expects::Inputs && !goal.fired.is_empty(),
+            Over::Method { method, is_call } => {
+                let over = match goal.expects {
+                    Expects::Points(_) => goal.fired.iter().all(|(of, _)| *of == method),
+                    Expects::Inputs | Expects::Call => is_call,
+                    Expects::Everything => false,
+                };
+                over && !goal.fired.is_empty()
+            }
+        })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::current;
 use super::RunState;
-use crate::raw::active;
+use crate::erased::active;
 
 /// Does the current run want the value `name` of the method that is being executed? For forward code
 /// whose named values are not all needed to compute its result: one that is expensive need not be made
@@ -55,6 +55,9 @@ impl RunState<'_> {
         let Some(top) = frames.last().filter(|top| top.wants_values) else { return false };
         let Some(node) = top.node else { return false };
         let name = top.method.value_name(name);
+        if self.heard_at(node, &name).shown() {
+            return true;
+        }
         let requests = &self.dispatch.at(node).requests;
         let mut requests = requests.iter().filter_map(|id| self.requests.get(*id as usize));
         requests.any(|request| request.pattern.matches_value(&name))

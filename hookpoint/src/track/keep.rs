@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use candle_core::Tensor;
 
-use crate::error::{Error, Result};
+use crate::error::{ErrorKind, Result};
 use crate::memory::bytes_of;
 
 /// How many of the recorded values are kept, and what happens to the others. What is dropped is counted:
@@ -66,9 +66,7 @@ impl Buffers {
         if before + new <= limit {
             return Ok(());
         }
-        Err(Error::msg(format!(
-            "the tracker keeps at most {limit} bytes, and this step needs {new} beside the {before} that stay\n  {remedy}"
-        )))
+        Err(ErrorKind::TrackerFull { limit, needed: new, kept: before, remedy: remedy.to_string() }.into())
     }
 
     /// Adds the values of one step, for which there is room.

@@ -13,7 +13,7 @@ use std::ops::Deref;
 use candle_core::Tensor;
 
 use crate::access::{Access, Again, Lent};
-use crate::error::{BoxedError, Error, Result};
+use crate::error::{BoxedError, ErrorKind, Result};
 use crate::plan::Plan;
 use crate::run::IntoCaches;
 use crate::select::IntoPatterns;
@@ -128,9 +128,12 @@ impl Tracker {
     /// Takes only every k-th step, beginning with the first. 0 is an error.
     pub fn every(mut self, k: usize) -> Result<Self> {
         if k == 0 {
-            return Err(Error::msg(
-                "no step is the 0th: `every(1)` takes all steps, `every(2)` every second",
-            ));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the interval of `every`".to_string(),
+                got: "0".to_string(),
+                remedy: "`every(1)` takes all steps, `every(2)` every second one".to_string(),
+            }
+            .into());
         }
         self.every = k;
         Ok(self)
@@ -232,10 +235,7 @@ impl Tracker {
 
     fn check_asks_for_gradients(&self) -> Result<()> {
         if self.grads.is_empty() {
-            let remedy = "ask for some with `record_grad` or `reduce_grad`, or make steps with `run`";
-            return Err(Error::msg(format!(
-                "no gradient is tracked, so there is nothing to differentiate\n  {remedy}"
-            )));
+            return Err(ErrorKind::NoTrackedGradients.into());
         }
         Ok(())
     }

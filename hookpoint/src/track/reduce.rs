@@ -6,7 +6,7 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
 /// Over which dimensions a running reduction goes; the others stay.
 ///
@@ -54,12 +54,10 @@ impl Over {
             match usize::try_from(from_start).ok().filter(|dim| *dim < rank) {
                 Some(dim) => found.push(dim),
                 None => {
-                    return Err(Error::msg(format!(
-                        "there is no dimension {dim} at `{point}`, which has shape {shape:?}\n  \
-                         name dimensions from {} to {}",
-                        -(rank as isize),
-                        rank as isize - 1
-                    )))
+                    let (least, most) = (-(rank as isize), rank as isize - 1);
+                    let remedy = format!("name dimensions from {least} to {most}");
+                    let (point, shape) = (point.to_string(), shape.to_vec());
+                    return Err(ErrorKind::NoDimension { point, dim, shape, remedy }.into());
                 }
             }
         }
@@ -153,7 +151,14 @@ impl Stats {
     /// An error for a single value.
     pub fn sample_variance(&self) -> Result<Tensor> {
         if self.count < 2 {
-            return Err(Error::msg("the sample variance of a single value is not defined\n  use `variance`"));
+            return Err(ErrorKind::TooFew {
+                what: "values".to_string(),
+                purpose: "a sample variance".to_string(),
+                least: 2,
+                count: self.count,
+                remedy: "use `variance`".to_string(),
+            }
+            .into());
         }
         Ok((&self.squares / (self.count - 1) as f64)?)
     }

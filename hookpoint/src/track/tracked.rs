@@ -88,8 +88,7 @@ impl Tracked {
     pub fn gather(&self, point: &str) -> Result<Tensor> {
         let buffer = self.buffer(point)?;
         let Some(first) = buffer.values.front().map(|kept| kept.tensor.dims()) else {
-            let how = format!("nothing of `{point}` is kept: all {} values were dropped", buffer.dropped);
-            return Err(Error::msg(how));
+            return Err(ErrorKind::AllDropped { point: point.to_string(), dropped: buffer.dropped }.into());
         };
         let rest = |dims: &[usize]| dims.iter().skip(1).copied().collect::<Vec<_>>();
         let differs = |dims: &[usize]| dims.len() != first.len() || rest(dims) != rest(first);

@@ -4,20 +4,24 @@
 //! needed because a struct and its first field share an address. A module that is reached by
 //! several paths (an `Arc`) has one address and several nodes; the caller decides which one is meant.
 
+mod build;
+mod same;
+
 use std::any::TypeId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use candle_core::{Storage, Tensor, TensorId};
-use hookpoint_grad::layer::KnownLayer;
+use candle_core::{Storage, TensorId};
 
 use super::dict::Kind;
-use super::layers;
-use super::registry::{self, Effects, MethodInfo, TypeInfo};
-use super::visit::{AutoHook, Step, Visitor};
+use super::registry::{self, MethodInfo, TypeInfo};
+use super::visit::Step;
+use crate::erased::{Erased, Receiver};
 use crate::lookup::{number, FastMap, FastSet, Sieve, Table};
 use crate::pattern::point_name;
-use crate::raw::{receiver_itself, receivers, Caller, Erased, Receiver};
+
+use build::Walk;
+pub(crate) use build::Weight;
 
 /// A position in [`Tree::nodes`]. Nodes stand in preorder, so what is inside one follows it.
 pub(crate) type NodeId = u32;
@@ -96,25 +100,8 @@ struct Texts {
     names: OnceLock<Arc<[Arc<str>]>>,
 }
 
-/// Where a walk is.
-#[derive(Default)]
-struct Walk {
-    /// What the model computes with, where the walk is to note that.
-    weights: Option<Vec<Weight>>,
-    path: Vec<Step>,
-    open: Vec<(NodeId, usize)>,
-    /// The module that takes no state from the field that is visited.
-    pure: Option<NodeId>,
-    boxes: Vec<(usize, TypeId)>,
-}
-
-/// A tensor that the model owns, or that a well-known layer of it does.
-pub(crate) struct Weight {
-    pub name: String,
-    pub tensor: Tensor,
-}
-
 /// Nearly every place belongs to one node.
+#[derive(PartialEq)]
 enum Places {
     None,
     One(NodeId),
@@ -140,119 +127,6 @@ impl Places {
 }
 
 impl Tree {
-    /// Walks over `model`.
-    pub fn of<M: AutoHook + ?Sized>(model: &M) -> Self {
-        let mut tree = Tree::default();
-        model.visit(&mut Visitor::new(&mut tree));
-        tree
-    }
-
-    /// The tensors that a model computes with: its parameters, and those of the layers that show theirs.
-    pub fn weights_of<M: AutoHook + ?Sized>(model: &M) -> Vec<Weight> {
-        let mut tree =
-            Tree { walk: Walk { weights: Some(Vec::new()), ..Walk::default() }, ..Tree::default() };
-        model.visit(&mut Visitor::new(&mut tree));
-        tree.walk.weights.unwrap_or_default()
-    }
-
-    fn note_weight(&mut self, inside: &str, tensor: &Tensor) {
-        let Some(weights) = &mut self.walk.weights else { return };
-        let mut steps: Vec<String> = self.walk.path.iter().map(|step| step.text().into_owned()).collect();
-        if !inside.is_empty() {
-            steps.push(inside.to_string());
-        }
-        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone() });
-    }
-
-    pub(super) fn push(&mut self, step: Step) {
-        self.walk.boxes.clear();
-        self.walk.path.push(step);
-    }
-
-    pub(super) fn pop(&mut self) {
-        self.walk.boxes.clear();
-        self.walk.path.pop();
-    }
-
-    pub(super) fn also_at<T>(&mut self, place: &T) {
-        let place = Erased::of(place);
-        self.walk.boxes.push((place.address(), place.type_id()));
-    }
-
-    pub(super) fn enter<T: ?Sized, C: Caller<T>>(&mut self, module: &T, kind: Kind) -> NodeId {
-        let place = Erased::of(module);
-        let id = self.add(kind, std::any::type_name::<T>(), place.type_id());
-        if let Some(node) = self.nodes.last_mut() {
-            node.own.has_place = std::mem::size_of_val(module) > 0;
-            node.minds_training = C::MINDS_TRAINING;
-        }
-        if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
-            let layer = layers::known_layer(place);
-            node.width = layer.and_then(KnownLayer::width);
-            if self.walk.weights.is_some() {
-                for (name, tensor) in layer.map(KnownLayer::weights).unwrap_or_default() {
-                    self.note_weight(name, tensor);
-                }
-            }
-        }
-        // Values of size zero have no address of their own; only their box tells them apart.
-        self.place((place.address(), place.type_id()), id);
-        for boxed in std::mem::take(&mut self.walk.boxes) {
-            self.place(boxed, id);
-        }
-        if !self.lookup.receivers.contains_key(&place.type_id()) {
-            self.lookup.receivers.extend(receivers::<T, C>());
-        }
-        self.walk.open.push((id, self.walk.path.len()));
-        id
-    }
-
-    pub(super) fn callable<T, C: Caller<T>>(&mut self) {
-        let (of, receiver) = receiver_itself::<T, C>();
-        self.lookup.receivers.insert(of, receiver);
-    }
-
-    /// Says what the generic type of the module that was just entered is defined as.
-    pub(super) fn is_defined(&mut self, definition: &'static TypeInfo) {
-        if let Some(node) = self.nodes.last_mut() {
-            node.own.definition = Some(definition);
-        }
-    }
-
-    pub(super) fn has_state(&mut self) {
-        let id = self.walk.open.last().map(|(id, _)| *id as usize);
-        if self.walk.pure.is_some_and(|pure| id == Some(pure as usize)) {
-            return;
-        }
-        if let Some(node) = id.and_then(|id| self.nodes.get_mut(id)) {
-            node.has_state = true;
-        }
-    }
-
-    /// Visits a field of the innermost module, which takes no state from it.
-    pub(super) fn pure(&mut self, inside: impl FnOnce(&mut Self)) {
-        let around = std::mem::replace(&mut self.walk.pure, self.walk.open.last().map(|(id, _)| *id));
-        inside(self);
-        self.walk.pure = around;
-    }
-
-    /// Visits what a cell or a lock holds. Layers in it stay what they are; anything else is state: a tensor,
-    /// a number, a module with methods that change it.
-    pub(super) fn cell(&mut self, inside: impl FnOnce(&mut Self)) {
-        let first = self.nodes.len();
-        inside(self);
-        let open = self.walk.open.last().map(|(id, _)| *id);
-        let direct: Vec<&Node> = self.nodes.iter().skip(first).filter(|node| node.parent == open).collect();
-        let changes = |node: &&Node| match node.kind {
-            Kind::Leaf => false,
-            Kind::Module => self.methods(node).iter().any(|m| !matches!(m.effects, Effects::None { .. })),
-            _ => true,
-        };
-        if direct.is_empty() || direct.iter().any(changes) {
-            self.has_state();
-        }
-    }
-
     /// Is there state in a module, or in anything inside it, that may change while it is only borrowed?
     pub fn holds_state(&self, id: NodeId) -> bool {
         let end = self.node(id).map_or(0, |node| node.end as usize);
@@ -284,71 +158,12 @@ impl Tree {
         self.memory.wrote.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn leave(&mut self, id: NodeId) {
-        let end = self.nodes.len() as NodeId;
-        if let Some(node) = self.nodes.get_mut(id as usize) {
-            node.end = end;
-        }
-        self.walk.open.pop();
-    }
-
-    pub(super) fn parameter(&mut self, tensor: &Tensor) {
-        self.walk.boxes.clear();
-        let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
-        let buffer = buffer(tensor);
-        self.memory.buffers.insert(buffer);
-        self.memory.buffer_sieve.insert(&buffer);
-        self.lookup.last_parameter = self.lookup.last_parameter.max(number(tensor.id()));
-        self.note_weight("", tensor);
-        if let Some(places) = self.lookup.parameters.entry(tensor.id(), || Places::None) {
-            places.push(id);
-        }
-    }
-
-    fn add(&mut self, kind: Kind, type_name: &'static str, type_id: TypeId) -> NodeId {
-        let id = self.nodes.len() as NodeId;
-        let (parent, depth) = match self.walk.open.last() {
-            Some((parent, depth)) => (Some(*parent), *depth),
-            None => (None, 0),
-        };
-        let start = self.steps.len() as u32;
-        self.steps.extend(self.walk.path.iter().skip(depth).cloned());
-        let steps = (start, self.steps.len() as u32);
-        let (number, end) = (self.modules, id + 1);
-        self.modules += u32::from(kind != Kind::Parameter);
-        let node = Node {
-            kind,
-            type_name,
-            type_id,
-            parent,
-            end,
-            number,
-            width: None,
-            has_state: false,
-            minds_training: false,
-            own: Own {
-                has_place: kind == Kind::Parameter,
-                has_forward: OnceLock::new(),
-                definition: None,
-                steps,
-            },
-        };
-        self.nodes.push(node);
-        id
-    }
-
     /// Modules and parameters that have several paths, as what several `Arc`s point to.
     pub fn shared(&self) -> Vec<Vec<NodeId>> {
         let has_place = |id: &NodeId| self.node(*id).is_some_and(|node| node.own.has_place);
         let places = self.lookup.places.values().chain(self.lookup.parameters.values());
         let placed = places.map(|places| places.as_slice().iter().copied().filter(has_place).collect());
         placed.filter(|same: &Vec<NodeId>| same.len() > 1).collect()
-    }
-
-    fn place(&mut self, place: (usize, TypeId), id: NodeId) {
-        if let Some(places) = self.lookup.places.entry(place, || Places::None) {
-            places.push(id);
-        }
     }
 
     pub fn node(&self, id: NodeId) -> Option<&Node> {
@@ -540,53 +355,4 @@ impl Tree {
             *node.own.has_forward.get_or_init(|| self.methods(node).iter().any(|method| method.is_forward()))
         })
     }
-
-    /// Is this the first time that the gradient of this module is looked at? Asked again, it is not.
-    pub fn compare_once(&self, id: NodeId) -> bool {
-        let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let first = !compared.contains(&id);
-        if first {
-            compared.push(id);
-        }
-        first
-    }
-
-    /// Takes over what was found out about the gradients of the modules of another walk over the model.
-    pub fn compared_as(&self, other: &Tree) {
-        let known = other.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let paths: Vec<_> = known.iter().map(|id| other.name(*id)).collect();
-        let all = (0..self.nodes.len() as NodeId).filter(|id| paths.contains(&self.name(*id)));
-        let mut compared = self.compared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        compared.extend(all);
-    }
-
-    /// Do both trees have the same modules under the same paths? Parameters may come and go: state
-    /// such as a KV cache is a tensor that appears during the first run.
-    pub fn same_modules(&self, other: &Tree) -> Result<(), String> {
-        let modules = |tree: &Tree| -> Vec<(Arc<str>, TypeId, &'static str)> {
-            let all = tree.nodes.iter().enumerate();
-            let modules = all.filter(|(_, node)| node.kind != Kind::Parameter);
-            modules.map(|(id, node)| (tree.name(id as NodeId), node.type_id, node.type_name)).collect()
-        };
-        let (before, now) = (modules(self), modules(other));
-        for (old, new) in before.iter().zip(&now) {
-            if old.0 != new.0 {
-                return Err(format!("where `{}` was, there is `{}`", old.0, new.0));
-            }
-            if old.1 != new.1 {
-                return Err(format!("`{}` was a `{}` and is a `{}`", old.0, old.2, new.2));
-            }
-        }
-        match (before.get(now.len()), now.get(before.len())) {
-            (Some(gone), _) => Err(format!("`{}` is gone", gone.0)),
-            (_, Some(new)) => Err(format!("`{}` is new", new.0)),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Where the data of a tensor is kept; views share it.
-fn buffer(tensor: &Tensor) -> usize {
-    let (storage, _) = tensor.storage_and_layout();
-    std::ptr::from_ref(&*storage) as usize
 }

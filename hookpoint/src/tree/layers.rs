@@ -2,7 +2,7 @@
 
 use hookpoint_grad::layer::KnownLayer;
 
-use crate::raw::Erased;
+use crate::erased::Erased;
 
 /// The module, if it is one of candle's layers.
 pub(crate) fn known_layer(module: Erased<'_>) -> Option<&dyn KnownLayer> {

@@ -3,7 +3,7 @@
 use candle_core::{Module, ModuleT, Result, Tensor, Var};
 
 use super::visit::{AutoHook, Visitor};
-use crate::raw::Caller;
+use crate::erased::Caller;
 
 /// Calls through `Module::forward`.
 pub struct ByModule;

@@ -8,7 +8,7 @@ use super::dict::{HookDict, Kind};
 use super::index::Tree;
 use super::leaves::{ByModule, ByModuleT, NotCallable};
 use super::registry::TypeInfo;
-use crate::raw::Caller;
+use crate::erased::Caller;
 
 /// A model, or a part of one, whose modules and parameters can be found.
 ///

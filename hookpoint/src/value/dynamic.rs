@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use candle_core::Tensor;
 
 use super::{AnyValue, EachTensor, HookValue, Place};
+use crate::erased::{Derived, Erased, ErasedMut, OfDerived, Plain, PlainId, ResultOfDerived};
 use crate::error::{Error, Result};
-use crate::raw::{Derived, Erased, ErasedMut, OfDerived, Plain, PlainId, ResultOfDerived};
 
 /// What is known of a type whose values are met without their static type: in bindings, arguments
 /// and the results of foreign calls.

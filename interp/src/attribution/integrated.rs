@@ -1,7 +1,7 @@
 //! Gradients along the way from one value to another.
 
 use candle_core::Tensor;
-use hookpoint::{ActivationCache, AutoHook, BoxedError, Error, Hooked, IntoPatterns, Result};
+use hookpoint::{ActivationCache, AutoHook, BoxedError, ErrorKind, Hooked, IntoPatterns, Result};
 
 use super::first_order::Clean;
 use super::result::{number, Attribution};
@@ -41,7 +41,12 @@ where
     E: Into<BoxedError>,
 {
     if steps == 0 {
-        return Err(Error::msg("integrated gradients need at least one step"));
+        return Err(ErrorKind::InvalidArgument {
+            argument: "the number of steps of integrated gradients".to_string(),
+            got: "0".to_string(),
+            remedy: "take at least one; 16 to 64 are usual".to_string(),
+        }
+        .into());
     }
     let points = points.into_patterns()?;
     let clean = Clean::of(model, clean, &metric, &points)?;

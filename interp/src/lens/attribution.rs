@@ -3,7 +3,7 @@
 use std::fmt;
 
 use candle_core::{DType, Tensor, D};
-use hookpoint::{ActivationCache, Error, Hooked, Result};
+use hookpoint::{ActivationCache, ErrorKind, Hooked, Result};
 
 use super::breakdown::Breakdown;
 use super::place;
@@ -67,9 +67,12 @@ impl Attribution {
     /// Runs the model with `ids` of `[batch, pos]`, and takes the target's logits apart.
     pub fn of<M: Transformer>(model: &Hooked<M>, ids: &Tensor, target: &Target, by: By) -> Result<Self> {
         if by == (By::Neurons { group: 0 }) {
-            return Err(Error::msg(
-                "neurons cannot be taken together in groups of 0\n  `group: 1` is each alone",
-            ));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "neurons".to_string(),
+                got: "taken together in groups of 0".to_string(),
+                remedy: "`group: 1` is each neuron by itself".to_string(),
+            }
+            .into());
         }
         let (logits, cache) = model.run_with_cache(points(&**model, by), |m| m.logits(ids))?;
         let (batch, pos, vocab) = logits.dims3()?;
@@ -130,8 +133,7 @@ impl Attribution {
         match self.labels.iter().position(|known| known == label) {
             Some(number) => Ok(self.values.get(number)?),
             None => {
-                let known = self.labels.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
-                Err(Error::msg(format!("no part is called `{label}`\n  they are called {known}, ...")))
+                Err(ErrorKind::NoSuchPart { label: label.to_string(), known: self.labels.clone() }.into())
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the attention of a head of some kind looks like.
 
-use hookpoint::{Error, Result};
+use hookpoint::{ErrorKind, Result};
 
 /// A kind of head, by the attention pattern that one of it would have: ones where it looks, zeros elsewhere.
 /// These are the patterns of TransformerLens's `head_detector`.
@@ -48,9 +48,14 @@ impl Detector {
     pub fn pattern(&self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
         let count = tokens.len();
         if count < 2 {
-            return Err(Error::msg(format!(
-                "{count} tokens are too few for heads to be told apart\n  give at least two"
-            )));
+            return Err(ErrorKind::TooFew {
+                what: "tokens".to_string(),
+                purpose: "telling heads apart".to_string(),
+                least: 2,
+                count,
+                remedy: "give a longer sequence".to_string(),
+            }
+            .into());
         }
         let is_copy = |query: usize, key: usize| key < query && tokens.get(query) == tokens.get(key);
         let looks = |query: usize, key: usize| match self {
@@ -66,10 +71,11 @@ impl Detector {
         let row = |query| (0..count).map(|key| f32::from(looks(query, key))).collect::<Vec<_>>();
         let pattern: Vec<Vec<f32>> = (0..count).map(row).collect();
         if pattern.iter().flatten().all(|number| *number == 0.) {
-            return Err(Error::msg(format!(
-                "no token occurs twice in this sequence of {count}, so there is nothing that such a head could \
-                 look at\n  give a sequence that repeats itself"
-            )));
+            return Err(ErrorKind::NothingToDetect {
+                reason: format!("no token occurs twice in this sequence of {count}"),
+                remedy: "give a sequence that repeats itself".to_string(),
+            }
+            .into());
         }
         Ok(pattern)
     }
@@ -78,20 +84,24 @@ impl Detector {
 fn check(pattern: &[Vec<f32>], count: usize) -> Result<()> {
     if pattern.len() != count || pattern.iter().any(|row| row.len() != count) {
         let widest = pattern.iter().map(Vec::len).max().unwrap_or(0);
-        return Err(Error::msg(format!(
-            "the pattern has {} rows of up to {widest} numbers, and the sequence {count} tokens\n  give as many \
-             rows and columns as there are tokens",
-            pattern.len()
-        )));
+        return Err(ErrorKind::InvalidArgument {
+            argument: format!("the pattern for a sequence of {count} tokens"),
+            got: format!("{} rows of up to {widest} numbers", pattern.len()),
+            remedy: "give as many rows and columns as there are tokens".to_string(),
+        }
+        .into());
     }
     let ahead = pattern.iter().enumerate().find_map(|(query, row)| {
         let key = row.iter().enumerate().skip(query + 1).find(|(_, number)| **number != 0.)?.0;
         Some((query, key))
     });
     match ahead {
-        Some((query, key)) => Err(Error::msg(format!(
-            "the pattern has position {query} look at position {key}\n  positions see themselves and what is before"
-        ))),
+        Some((query, key)) => Err(ErrorKind::InvalidArgument {
+            argument: "a pattern of attention".to_string(),
+            got: format!("one that has position {query} look at position {key}"),
+            remedy: "positions see themselves and those before them".to_string(),
+        }
+        .into()),
         None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use candle_core::{DType, Device, Tensor};
-use hookpoint::{Error, Hooked, Result};
+use hookpoint::{Error, ErrorKind, Hooked, Result};
 
 use super::detector::{Detector, Measure};
 use crate::{Head, Site, Transformer};
@@ -144,11 +144,12 @@ impl HeadScores {
         let patterns: Vec<String> =
             (0..model.n_layers()).map(|layer| model.point(Site::Pattern, layer)).collect();
         if patterns.is_empty() {
-            return Err(Error::msg("this model has no layers, and so no heads"));
+            let (what, index) = ("layer".to_string(), "0".to_string());
+            return Err(ErrorKind::NoSuchNumber { what, index, count: 0 }.into());
         }
         let cache = model.plan().cache(patterns.as_slice())?.collect(|m| m.logits(ids))?;
         let rows: Vec<Vec<u32>> = ids.to_device(&Device::Cpu)?.to_dtype(DType::U32)?.to_vec2()?;
-        let in_row = |row: usize, error: Error| Error::msg(format!("row {row}: {error}"));
+        let in_row = |row: usize, error: Error| Error::from(ErrorKind::InRow { row, error: Box::new(error) });
         let wanted = rows
             .iter()
             .enumerate()
@@ -165,9 +166,11 @@ impl HeadScores {
                     *sum += detection.score(head, wanted).ok_or_else(|| {
                         in_row(
                             row,
-                            Error::msg(
-                                "all of the attention is left out of account\n  give a longer sequence",
-                            ),
+                            ErrorKind::NothingToDetect {
+                                reason: "all of the attention is left out of account".to_string(),
+                                remedy: "give a longer sequence".to_string(),
+                            }
+                            .into(),
                         )
                     })?;
                 }
@@ -182,9 +185,7 @@ impl HeadScores {
         let score = self.scores.get(head.layer).and_then(|layer| layer.get(head.head));
         score.copied().ok_or_else(|| {
             let (layers, heads) = (self.scores.len(), self.scores.first().map_or(0, Vec::len));
-            Error::msg(format!(
-                "there is no head {head}: this model has {layers} layers with {heads} heads each, counted from 0"
-            ))
+            ErrorKind::NoSuchHead { head: head.to_string(), layers, heads }.into()
         })
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use candle_core::{DType, Device, Tensor, D};
 use candle_nn::ops::softmax;
-use hookpoint::{Error, Hooked, Result};
+use hookpoint::{Error, ErrorKind, Hooked, Result};
 
 use super::place;
 use crate::{Site, Transformer};
@@ -117,10 +117,8 @@ impl LogitLens {
         let per_stage = (0..self.labels.len()).map(|stage| {
             let all = self.softmax_at(stage, row, pos)?;
             let own = *all.get(token as usize).ok_or_else(|| {
-                Error::msg(format!(
-                    "there is no token {token}: this model's tokens are 0 to {}",
-                    all.len() - 1
-                ))
+                let (what, index) = ("token".to_string(), token.to_string());
+                Error::from(ErrorKind::NoSuchNumber { what, index, count: all.len() })
             })?;
             Ok(all.iter().filter(|other| **other > own).count())
         });
@@ -134,8 +132,8 @@ impl LogitLens {
 
     fn stage(&self, label: &str) -> Result<usize> {
         self.labels.iter().position(|known| known == label).ok_or_else(|| {
-            let known = self.labels.join(", ");
-            Error::msg(format!("there is no stage `{label}`\n  the stages are {known}"))
+            let (what, name) = ("stage".to_string(), label.to_string());
+            ErrorKind::UnknownName { what, name, known: self.labels.clone() }.into()
         })
     }
 

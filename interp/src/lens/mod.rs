@@ -49,11 +49,12 @@ pub use heads::{Detection, HeadScores};
 pub use logit_lens::LogitLens;
 pub use target::{Target, Tokens};
 
-use hookpoint::{Error, Result};
+use hookpoint::{ErrorKind, Result};
 
 /// A place counted from the start, or with a negative number from the end.
 fn place(what: &str, index: isize, count: usize) -> Result<usize> {
     let from_start = if index < 0 { index.checked_add_unsigned(count) } else { Some(index) };
     let found = from_start.and_then(|index| usize::try_from(index).ok()).filter(|index| *index < count);
-    found.ok_or_else(|| Error::msg(format!("there is no {what} {index}: there are {count}, counted from 0")))
+    let (what, index) = (what.to_string(), index.to_string());
+    found.ok_or_else(|| ErrorKind::NoSuchNumber { what, index, count }.into())
 }

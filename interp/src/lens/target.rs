@@ -1,7 +1,7 @@
 //! Whose logit is taken apart.
 
 use candle_core::{DType, Device, Tensor};
-use hookpoint::{Error, Result};
+use hookpoint::{Error, ErrorKind, Result};
 
 /// The logits that an attribution is about: those of a token, or how much they exceed those of another.
 ///
@@ -93,10 +93,13 @@ impl Tokens {
                 tokens.iter().flat_map(|token| std::iter::repeat_n(*token, pos)).collect()
             }
             Tokens::Rows(tokens) => {
-                let given = tokens.len();
-                return Err(Error::msg(format!(
-                    "{given} tokens are given for {batch} rows\n  give one for each"
-                )));
+                return Err(ErrorKind::CountDiffers {
+                    what: "tokens".to_string(),
+                    given: tokens.len(),
+                    of: "rows".to_string(),
+                    expected: batch,
+                }
+                .into());
             }
             Tokens::Each(tokens) if tokens.dims() == [batch, pos] && tokens.dtype().is_int() => {
                 let numbers = tokens.to_device(&Device::Cpu)?.flatten_all()?.to_dtype(DType::I64)?;
@@ -104,13 +107,16 @@ impl Tokens {
                 numbers.to_vec1::<i64>()?.into_iter().map(number).collect::<Result<_>>()?
             }
             Tokens::Each(tokens) => {
-                return Err(Error::msg(format!(
-                    "tokens of shape {:?} and dtype {} are given for ids of shape {:?}\n  give integers of \
-                     [batch, pos]",
-                    tokens.dims(),
-                    tokens.dtype().as_str(),
-                    [batch, pos]
-                )))
+                return Err(ErrorKind::InvalidArgument {
+                    argument: format!("the tokens for ids of shape {:?}", [batch, pos]),
+                    got: format!(
+                        "a tensor of shape {:?} and dtype {}",
+                        tokens.dims(),
+                        tokens.dtype().as_str()
+                    ),
+                    remedy: "give integers of the shape [batch, pos]".to_string(),
+                }
+                .into())
             }
         };
         match tokens.iter().find(|token| **token as usize >= vocab) {
@@ -121,8 +127,8 @@ impl Tokens {
 }
 
 fn out_of_range(token: i64, vocab: usize) -> Error {
-    let last = vocab.saturating_sub(1);
-    Error::msg(format!("there is no token {token}: this model's tokens are 0 to {last}"))
+    let (what, index) = ("token".to_string(), token.to_string());
+    ErrorKind::NoSuchNumber { what, index, count: vocab }.into()
 }
 
 /// A target for a batch of a certain shape.

@@ -13,9 +13,9 @@ use candle_core::Tensor;
 
 use super::taps::Tapping;
 use super::Gradient;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::Result;
 use crate::pattern::point_name;
-use crate::raw::{Erased, ErasedMut};
 use crate::run::RunState;
 use crate::tree::{MethodInfo, NodeId};
 use crate::value::DynamicOps;

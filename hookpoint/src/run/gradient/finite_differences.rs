@@ -11,8 +11,8 @@ use std::cell::{Cell, RefCell};
 use candle_core::{DType, Result as Candle, Tensor, Var, D};
 
 use super::Gradient;
+use crate::erased::paused;
 use crate::error::{ErrorKind, Result};
-use crate::raw::paused;
 use crate::run::{anew, RunState};
 use crate::tree::NodeId;
 

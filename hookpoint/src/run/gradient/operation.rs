@@ -14,8 +14,8 @@ use hookpoint_grad::cached;
 use hookpoint_grad::rule::{self, in_double, rule, Given, OpKind, Operand};
 
 use super::Gradient;
+use crate::erased::{Erased, ErasedMut};
 use crate::error::Result;
-use crate::raw::{Erased, ErasedMut};
 use crate::run::RunState;
 use crate::tree::NodeId;
 use crate::value::DynamicOps;

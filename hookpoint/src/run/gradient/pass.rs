@@ -6,15 +6,15 @@ use std::sync::Arc;
 use candle_core::{Tensor, TensorId};
 
 use super::taps::{Call, TappedPoint, Tapping, Taps, Wish};
-use crate::cache::{ActivationCache, NamedCall};
+use crate::erased::paused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::lookup::FastMap;
 use crate::pattern::Index;
-use crate::raw::paused;
+use crate::point::PointKey;
 use crate::run::fire::{hook_failed, At};
 use crate::run::keep::shows_a_part;
 use crate::run::request::{Action, BackwardHookFn, CacheOptions, Request};
-use crate::run::{with_pass, Audience, HookCtx, PointKey};
+use crate::run::{with_pass, Audience, HookCtx, NamedCall};
 use crate::tree::NodeId;
 
 /// The backward pass of one run.
@@ -43,7 +43,7 @@ pub(crate) struct Allows {
 /// What a backward pass has found.
 pub(crate) struct Found {
     /// What was wanted, in the order of the forward pass.
-    pub grads: ActivationCache,
+    pub grads: Vec<NamedCall>,
     /// The gradients of the variables that the model or the loss has.
     pub variables: FastMap<TensorId, Tensor>,
 }
@@ -87,7 +87,7 @@ impl<'p> BackwardPass<'p> {
             variables.filter_map(|node| Some((node.id(), store.remove(node)?.detach()))).collect();
         let mut captures = self.captures.into_inner();
         captures.sort_by_key(|(tap, _)| *tap);
-        let grads = ActivationCache::of_calls(captures.into_iter().map(|(_, capture)| capture));
+        let grads = captures.into_iter().map(|(_, capture)| capture).collect();
         Ok(Found { grads, variables })
     }
 
@@ -150,8 +150,8 @@ impl<'p> BackwardPass<'p> {
         }
         if let Some((name, kind)) = point.name.as_ref().filter(|_| point.heard != 0) {
             let value = name.rsplit_once(':').map_or("out", |(_, value)| value);
-            let at = crate::listen::At {
-                point: crate::listen::Point { name, value, kind: *kind, type_name: point.type_name },
+            let at = crate::point::At {
+                point: crate::point::Point { name, value, kind: *kind, type_name: point.type_name },
                 call: point.call,
                 step: point.step.as_ref(),
             };

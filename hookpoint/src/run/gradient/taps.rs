@@ -11,9 +11,9 @@ use super::tap::Tap;
 use super::Gradient;
 use crate::error::Result;
 use crate::lookup::FastMap;
-use crate::run::dispatch::is_part;
+use crate::point::{is_part, PointKey, Slot32, Step};
 use crate::run::points::Asked;
-use crate::run::{Action, PointKey, RunState, Slot32, Step};
+use crate::run::{Action, RunState};
 use crate::tree::{Kind, NodeId};
 
 /// The taps of a run, in the order in which they were put in.

@@ -10,8 +10,10 @@ use candle_nn::{Linear, Module};
 
 use super::lifetimes::has_no_lifetimes;
 use super::*;
-use crate::run::{current, current_pass, with_pass, with_run};
-use crate::run::{Audience, BackwardPass, Dispatch, Learned, Listens, Order, RunState, Tape};
+use crate::run::{
+    current, current_pass, with_pass, with_run, Audience, BackwardPass, Dispatch, Learned, Listens, Order,
+    RunState, Tape,
+};
 use crate::tree::{AutoHook, ByModule, ByNamedModule, Tree, Visitor};
 
 fn tensor(values: &[f32]) -> Tensor {

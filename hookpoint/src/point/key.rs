@@ -1,6 +1,6 @@
 //! Which point of a run it is, without its name.
 
-use super::member::Member;
+use super::Member;
 use crate::tree::NodeId;
 
 /// Identifies a point within a run without naming it.

@@ -1,5 +1,5 @@
 //! The only file with `unsafe`, and therefore longer than others: whoever wants to know whether the crate is sound reads this
-//! one. What needs none is beside it: `any` has values that can be copied, `hears` says what a thread is to tell, `views` and
+//! one. What needs none is beside it: `allocated` counts, `any` has values that can be copied, `hears` says what a thread is to tell, `views` and
 //! `lifetimes` are what is known of receivers.
 //!
 //! Instrumented code passes values of types that neither the macro nor the runtime can name. Three
@@ -18,6 +18,7 @@
 
 #![allow(unsafe_code)]
 
+mod allocated;
 mod any;
 pub(crate) mod hears;
 mod lifetimes;
@@ -33,7 +34,8 @@ use std::thread::LocalKey;
 
 use candle_core::{Tensor, Var};
 
-use crate::memory::{given_back, taken};
+use allocated::{given_back, taken};
+pub use allocated::{in_use, peak_of};
 pub use any::AnyValue;
 use hears::Pause;
 pub use hears::{active, operations_wanted, values_wanted};

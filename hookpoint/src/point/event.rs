@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use candle_core::Tensor;
 
-use crate::run::Step;
+use super::Step;
 use crate::tree::Kind;
 
 /// A point of the model, as a listener is asked about it.
