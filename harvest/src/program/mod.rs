@@ -63,7 +63,7 @@ where
     E: Into<BoxedError> + 'static,
 {
     let load = |job: &Job, device: &Device| {
-        let model = load(job, device).map_err(|error| Error::other(error))?;
+        let model = load(job, device).map_err(Error::other)?;
         Ok(annotated(model, forward.clone()))
     };
     match execute::code(&Program::parse().command, &load, &[]) {
