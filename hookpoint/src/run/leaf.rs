@@ -77,7 +77,7 @@ impl RunState<'_> {
         if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
             let (address, type_id) = receiver.place_of(module);
             let at = self.stack.announce(node, address, type_id);
-            if !self.dispatch.at(node).together {
+            if !self.dispatch.at(node).call_hooks {
                 return CallToken(Token::Announced(node, at));
             }
             // In case that its code is not annotated.
@@ -202,9 +202,9 @@ impl RunState<'_> {
                 Replace::No(NOT_ANEW)
             }
         };
-        if self.dispatch.at(node).together {
+        if self.dispatch.at(node).call_hooks {
             let mut parts = gathered_inputs(node, asked.inputs, can_replace);
-            self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
+            self.fire_call(node, When::Before, &Named::default(), &mut parts)?;
             new_input = parts.first().filter(|part| part.is_new).map(|part| part.tensor.clone());
             call.called_with = Some(self.stack.begin_call(named(&parts, "in")));
         } else {
@@ -344,7 +344,7 @@ impl RunState<'_> {
         let output = || vec!["out".to_string()];
         let patched = self.patch_value(&key, &output, ops, &mut result);
         let fired = patched.and_then(|()| match inputs {
-            Some(inputs) => self.fire_result_together(&call, &inputs, ops, &mut result),
+            Some(inputs) => self.fire_result_of_call(&call, &inputs, ops, &mut result),
             None => self.fire_result(&call, ops, &mut result),
         });
         if !ops.is_one_tensor() {
@@ -370,7 +370,7 @@ impl RunState<'_> {
     }
 
     /// The same, all tensors at once.
-    fn fire_result_together(
+    fn fire_result_of_call(
         &self,
         call: &Call,
         inputs: &Named,
@@ -382,7 +382,7 @@ impl RunState<'_> {
         if let Some(first) = parts.first() {
             self.end_lesson(call.lesson, &first.tensor);
         }
-        self.fire_together(call.node, When::After, inputs, &mut parts)?;
+        self.fire_call(call.node, When::After, inputs, &mut parts)?;
         scatter(&parts, |f| ops.each_tensor(result.reborrow(), f))?;
         Ok(parts.len() as u32)
     }
