@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use candle_core::{Device, Result, Shape, Tensor};
 use candle_nn::{Embedding, LayerNorm, Linear};
+use hookpoint_models::init::Init;
 
 /// Numbers that look random and are the same every time. A weight is made when it is first asked for
 /// and handed out again after that, so that both twins read the same memory.
@@ -21,13 +22,9 @@ impl Weights {
             return Ok(tensor.clone());
         }
         let shape = shape.into();
-        // Knuth's generator, and after a while its numbers anew: 124 million take long under callgrind.
-        let mut state = made.len() as u64 + 1;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let unit = (state >> 40) as f32 / (1 << 24) as f32;
-            (2. * unit - 1.) * scale
-        };
+        // After a while its numbers anew: 124 million take long under callgrind.
+        let mut random = Init::new(made.len() as u64 + 1);
+        let mut next = || (2. * random.unit() - 1.) as f32 * scale;
         let count = shape.elem_count();
         let some: Vec<f32> = (0..count.min(100_003)).map(|_| next()).collect();
         let mut data = Vec::with_capacity(count);

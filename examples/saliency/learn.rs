@@ -5,8 +5,9 @@ use candle_core::{DType, Device, Module, Tensor, Var, D};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW, VarBuilder};
 use hookpoint_examples::Progress;
 use hookpoint_models::cnn::{Classifier, Config};
+use hookpoint_models::init::Init;
 
-use crate::pictures::{draw, pixels, Picture, Random, NAMES, SIZE};
+use crate::pictures::{draw, pixels, Picture, NAMES, SIZE};
 
 /// Pictures in a step.
 const BATCH: usize = 32;
@@ -14,12 +15,12 @@ const BATCH: usize = 32;
 /// Trains from a seed for so many steps.
 pub fn learn(steps: usize, seed: u64, device: &Device) -> Result<Classifier> {
     let config = Config { channels: 1, widths: vec![8, 12], size: SIZE, classes: NAMES.len() };
-    let mut random = Random(seed);
+    let mut random = Init::new(seed);
     let mut variable = |name: &str, dims: &[usize]| -> Result<(String, Var)> {
         // Wide enough for a relu; a bias begins with 0.
         let inputs: usize = dims[1..].iter().product();
         let bound = if dims.len() > 1 { (6. / inputs as f32).sqrt() } else { 0. };
-        let numbers = (0..dims.iter().product()).map(|_| (2. * random.unit() - 1.) * bound);
+        let numbers = (0..dims.iter().product()).map(|_| (2. * random.unit() as f32 - 1.) * bound);
         let tensor = Tensor::from_vec(numbers.collect::<Vec<_>>(), dims, device)?;
         Ok((name.to_string(), Var::from_tensor(&tensor)?))
     };

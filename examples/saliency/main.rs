@@ -22,9 +22,10 @@ use clap::Parser;
 use hookpoint::Hooked;
 use hookpoint_examples::{exit, grid, Colours, Screen};
 use hookpoint_models::cnn::{heat, saliency, Classifier};
+use hookpoint_models::init::Init;
 use serde::Serialize;
 
-use pictures::{draw, pixels, Picture, Random, NAMES, SIZE};
+use pictures::{draw, pixels, Picture, NAMES, SIZE};
 
 /// Trains a small convolutional network on shapes, and shows where it looks.
 #[derive(Parser, Clone, Debug)]
@@ -83,7 +84,7 @@ impl Args {
         ensure!(self.steps > 0, "a network that has not learned has nothing to show\n  give --steps");
         let model = Hooked::new(learn::learn(self.steps, self.seed, &device)?);
         // Other pictures than those that it has learned from.
-        let mut random = Random(!self.seed);
+        let mut random = Init::new(!self.seed);
         let accuracy = learn::accuracy(&model, &draw(200, &mut random), &device)?;
         let pictures = draw(NAMES.len(), &mut random);
         let pictures = pictures.iter().map(|picture| look(&model, picture, &self.layer, &device));

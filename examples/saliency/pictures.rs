@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use candle_core::{Device, Tensor};
+use hookpoint_models::init::Init;
 
 /// Height and width.
 pub const SIZE: usize = 16;
@@ -18,23 +19,6 @@ const SHAPES: [[&str; SHAPE]; 4] = [
 /// How many pixels are bright that mean nothing.
 const SPECKS: usize = 12;
 
-/// SplitMix64: equal seeds give equal numbers on every machine.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.unit() * end as f32) as usize
-    }
-
-    /// From 0 to 1, without 1.
-    pub fn unit(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) >> 40) as f32 / (1u32 << 24) as f32
-    }
-}
-
 /// A picture, and what is in it where.
 pub struct Picture {
     /// `[SIZE * SIZE]`
@@ -45,16 +29,17 @@ pub struct Picture {
 }
 
 impl Picture {
-    pub fn draw(class: usize, random: &mut Random) -> Self {
-        let mut pixels: Vec<f32> = (0..SIZE * SIZE).map(|_| 0.2 * random.unit()).collect();
+    pub fn draw(class: usize, random: &mut Init) -> Self {
+        let mut pixels: Vec<f32> = (0..SIZE * SIZE).map(|_| 0.2 * random.unit() as f32).collect();
         for _ in 0..SPECKS {
-            pixels[random.below(SIZE * SIZE)] = 0.5 + 0.5 * random.unit();
+            pixels[random.below(SIZE * SIZE)] = 0.5 + 0.5 * random.unit() as f32;
         }
         let corner = (random.below(SIZE - SHAPE + 1), random.below(SIZE - SHAPE + 1));
         for (row, line) in SHAPES[class].iter().enumerate() {
             for (column, sign) in line.bytes().enumerate() {
                 let pixel = &mut pixels[(corner.0 + row) * SIZE + corner.1 + column];
-                *pixel = if sign == b'#' { 0.7 + 0.3 * random.unit() } else { 0.2 * random.unit() };
+                *pixel =
+                    if sign == b'#' { 0.7 + 0.3 * random.unit() as f32 } else { 0.2 * random.unit() as f32 };
             }
         }
         Self { pixels, class, corner }
@@ -68,7 +53,7 @@ impl Picture {
 }
 
 /// So many pictures, of one class after the other.
-pub fn draw(count: usize, random: &mut Random) -> Vec<Picture> {
+pub fn draw(count: usize, random: &mut Init) -> Vec<Picture> {
     (0..count).map(|number| Picture::draw(number % NAMES.len(), random)).collect()
 }
 

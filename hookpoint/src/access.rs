@@ -55,9 +55,22 @@ pub(crate) mod sealed {
 
     #[allow(private_interfaces)]
     pub trait Access<M>: Sized + for<'m> Lends<'m, M> {
-        fn model(&self) -> &M;
-        fn tree(&self) -> Arc<Tree>;
-        fn hooks(&self) -> &HookManager;
+        fn hooked(&self) -> &Hooked<M>;
+        fn model(&self) -> &M {
+            self.hooked()
+        }
+        fn tree(&self) -> Arc<Tree>
+        where
+            M: AutoHook,
+        {
+            Hooked::tree(self.hooked())
+        }
+        fn hooks<'s>(&'s self) -> &'s HookManager
+        where
+            M: AutoHook + 's,
+        {
+            self.hooked().manager_as_it_is()
+        }
         /// The model for one run, and what is known of the shapes that its modules give.
         fn parts(&mut self) -> (Lent<'_, M, Self>, &Learned);
         /// Runs `f` with the model. A model that is shared can be asked meanwhile what it holds.
@@ -80,16 +93,8 @@ impl<M: AutoHook> Access<M> for &Hooked<M> {}
 
 #[allow(private_interfaces)]
 impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
-    fn model(&self) -> &M {
+    fn hooked(&self) -> &Hooked<M> {
         self
-    }
-
-    fn tree(&self) -> Arc<Tree> {
-        Hooked::tree(self)
-    }
-
-    fn hooks(&self) -> &HookManager {
-        self.manager_as_it_is()
     }
 
     fn parts(&mut self) -> (&M, &Learned) {
@@ -118,16 +123,8 @@ impl<M: AutoHook> Access<M> for &mut Hooked<M> {}
 
 #[allow(private_interfaces)]
 impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
-    fn model(&self) -> &M {
+    fn hooked(&self) -> &Hooked<M> {
         self
-    }
-
-    fn tree(&self) -> Arc<Tree> {
-        Hooked::tree(self)
-    }
-
-    fn hooks(&self) -> &HookManager {
-        self.manager_as_it_is()
     }
 
     fn parts(&mut self) -> (&mut M, &Learned) {
@@ -180,16 +177,8 @@ impl<M, H: Access<M>> Access<M> for Again<'_, H> {}
 
 #[allow(private_interfaces)]
 impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
-    fn model(&self) -> &M {
-        self.0.model()
-    }
-
-    fn tree(&self) -> Arc<Tree> {
-        self.0.tree()
-    }
-
-    fn hooks(&self) -> &HookManager {
-        self.0.hooks()
+    fn hooked(&self) -> &Hooked<M> {
+        self.0.hooked()
     }
 
     fn begin(&mut self) {
@@ -274,16 +263,8 @@ impl<M: AutoHook + Clone> Access<M> for Restored<'_, M> {}
 
 #[allow(private_interfaces)]
 impl<M: AutoHook + Clone> sealed::Access<M> for Restored<'_, M> {
-    fn model(&self) -> &M {
+    fn hooked(&self) -> &Hooked<M> {
         self.hooked
-    }
-
-    fn tree(&self) -> Arc<Tree> {
-        Hooked::tree(self.hooked)
-    }
-
-    fn hooks(&self) -> &HookManager {
-        self.hooked.manager_as_it_is()
     }
 
     fn begin(&mut self) {

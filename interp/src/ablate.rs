@@ -37,6 +37,8 @@
 use candle_core::Tensor;
 use hookpoint::track::Tracker;
 use hookpoint::{ActivationCache, Error, ErrorKind, HookCtx, Result};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 /// Zeros in the place of the value.
 pub fn zero() -> impl Fn(&HookCtx<'_>, &Tensor) -> Result<Option<Tensor>> + Clone + Send + Sync + 'static {
@@ -99,10 +101,7 @@ pub fn resample(
         let donor = match calls.len() {
             0 | 1 => only,
             many => calls.get(ctx.call()).copied().ok_or_else(|| {
-                Error::msg(format!(
-                    "`{}` is reached more often than by the donors, which did so {many} times",
-                    ctx.path()
-                ))
+                Error::from(ErrorKind::NoDonor { point: ctx.path().to_string(), calls: many })
             })?,
         };
         if donor.dims() != value.dims() {
@@ -138,10 +137,8 @@ pub fn shuffled(donors: &ActivationCache, seed: u64) -> Result<ActivationCache> 
         for tensor in donors.calls(name) {
             let rows = tensor.dims().first().copied().unwrap_or(0);
             if rows < 2 {
-                return Err(Error::msg(format!(
-                    "`{name}` has shape {:?}: there are no rows to exchange\n  give a batch of at least two",
-                    tensor.dims()
-                )));
+                let (point, shape) = (name.to_string(), tensor.dims().to_vec());
+                return Err(ErrorKind::NothingToExchange { point, shape }.into());
             }
             let order = Tensor::new(cycle(rows, seed), tensor.device())?;
             mixed.insert(name, tensor.contiguous()?.index_select(&order, 0)?);
@@ -152,17 +149,10 @@ pub fn shuffled(donors: &ActivationCache, seed: u64) -> Result<ActivationCache> 
 
 /// A random order in which no number is at its own place: one cycle through all of them, by Sattolo.
 fn cycle(count: usize, seed: u64) -> Vec<u32> {
-    let mut state = seed;
-    let mut below = |bound: usize| {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % bound as u64) as usize
-    };
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut order: Vec<u32> = (0..count as u32).collect();
     for last in (1..count).rev() {
-        order.swap(last, below(last));
+        order.swap(last, random.random_range(0..last));
     }
     order
 }

@@ -1,11 +1,14 @@
 //! Random numbers that are the same on every device.
 
-use std::hash::{BuildHasher, Hasher};
-
 use candle_core::{DType, Device, Result, Shape, Tensor};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::StandardNormal;
 
 /// A source of random numbers. One that was given a seed gives the same numbers everywhere, which
 /// candle's own generators do not: the one of the CPU cannot be seeded.
+///
+/// The stream is that of `ChaCha8Rng::seed_from_u64(seed)` of the crate `rand_chacha`.
 ///
 /// ```
 /// use candle_core::{DType, Device};
@@ -18,35 +21,18 @@ use candle_core::{DType, Device, Result, Shape, Tensor};
 /// # Ok::<(), candle_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(ChaCha8Rng);
 
 impl Random {
     /// Numbers that nobody can foresee.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        // The standard library seeds every hasher from the system.
-        Self::seeded(std::collections::hash_map::RandomState::new().build_hasher().finish())
+        Self::seeded(rand::random())
     }
 
     /// The numbers that belong to this seed.
     pub fn seeded(seed: u64) -> Self {
-        Self { state: seed }
-    }
-
-    /// Sixty-four random bits, by the generator SplitMix64.
-    fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    /// A number from 0 to 1, without 1.
-    fn number(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+        Self(ChaCha8Rng::seed_from_u64(seed))
     }
 
     /// Numbers from 0 to 1, each as likely as the other. 1 is not among them.
@@ -58,16 +44,12 @@ impl Random {
             DType::F16 => 1. - 1. / 2048.,
             _ => 1. - 1. / 256.,
         };
-        self.tensor(shape.into(), dtype, device, |random| random.number().min(largest))
+        self.tensor(shape.into(), dtype, device, |random| random.random::<f64>().min(largest))
     }
 
     /// Numbers of the normal distribution with mean 0 and standard deviation 1.
     pub fn normal(&mut self, shape: impl Into<Shape>, dtype: DType, device: &Device) -> Result<Tensor> {
-        self.tensor(shape.into(), dtype, device, |random| {
-            // Box and Muller: from two uniform numbers, the first not 0.
-            let radius = (-2. * (1. - random.number()).ln()).sqrt();
-            radius * (std::f64::consts::TAU * random.number()).cos()
-        })
+        self.tensor(shape.into(), dtype, device, |random| random.sample(StandardNormal))
     }
 
     fn tensor(
@@ -75,9 +57,9 @@ impl Random {
         shape: Shape,
         dtype: DType,
         device: &Device,
-        mut next: impl FnMut(&mut Self) -> f64,
+        mut next: impl FnMut(&mut ChaCha8Rng) -> f64,
     ) -> Result<Tensor> {
-        let numbers: Vec<f64> = (0..shape.elem_count()).map(|_| next(self)).collect();
+        let numbers: Vec<f64> = (0..shape.elem_count()).map(|_| next(&mut self.0)).collect();
         Tensor::from_vec(numbers, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
     }
 }

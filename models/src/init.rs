@@ -12,6 +12,9 @@
 use candle_core::{Device, Result, Tensor};
 
 /// Numbers from a seed, the same on every machine (SplitMix64).
+///
+/// Weights and texts that come with this crate, and checkpoints of autoencoders, were made with this very sequence, so it
+/// stays. Its whole state is one number, which can be saved.
 #[derive(Clone, Debug)]
 pub struct Init(u64);
 
@@ -37,6 +40,11 @@ impl Init {
     /// A sequence of its own for each number, such as the row of a batch.
     pub fn fork(&self, number: u64) -> Self {
         Self(Self(self.0 ^ number.rotate_left(32)).next())
+    }
+
+    /// A whole number from 0 to `end`, without `end`: of few numbers, each as likely as the other.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
     }
 
     /// A number from 0 to 1, without 1.

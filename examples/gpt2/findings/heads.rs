@@ -6,6 +6,7 @@ use hookpoint::Hooked;
 use hookpoint_examples::Subject;
 use hookpoint_interp::lens::{Attribution as DirectAttribution, By, Detection, Detector, HeadScores, Target};
 use hookpoint_interp::{Head, Site, Transformer};
+use hookpoint_models::init::Init;
 use hookpoint_models::language::LanguageModel;
 use serde::Serialize;
 
@@ -146,13 +147,7 @@ const HALF: usize = 24;
 
 /// Random tokens, each row's second half as its first, always the same ones.
 fn repeated(half: usize, vocabulary: usize) -> Vec<u32> {
-    let mut state = 0u64;
-    let mut token = || {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % vocabulary.max(1) as u64) as u32
-    };
+    let mut random = Init::new(0);
+    let mut token = || random.below(vocabulary) as u32;
     (0..ROWS).flat_map(|_| (0..half).map(|_| token()).collect::<Vec<_>>().repeat(2)).collect()
 }

@@ -15,6 +15,8 @@
 
 use candle_core::{DType, Device, Tensor};
 use hookpoint::Result;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
 
 /// Units that the rounding of the result itself may make.
 const LAST_BITS: f64 = 2.;
@@ -116,16 +118,10 @@ fn epsilon(dtype: DType) -> Option<f64> {
 /// The same with the last bit of every number turned up or down, each by itself; none where numbers are whole.
 pub(super) fn with_bits_turned(path: &str, value: &Tensor) -> Result<Option<Tensor>> {
     let Some(epsilon) = epsilon(value.dtype()) else { return Ok(None) };
-    let mut state = path.bytes().fold(0x9e37_79b9u32, |state, byte| state.rotate_left(5) ^ u32::from(byte));
-    let mut up_or_down = || {
-        // The middle bits of a linear congruential generator are as random as is wanted here.
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        if state & 0x1_0000 == 0 {
-            1. - epsilon
-        } else {
-            1. + epsilon
-        }
-    };
+    // The same in every run, and at every point something else.
+    let seed = path.bytes().fold(0u64, |seed, byte| seed.rotate_left(8) ^ u64::from(byte));
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut up_or_down = || if random.random() { 1. + epsilon } else { 1. - epsilon };
     let factors: Vec<f64> = (0..value.elem_count()).map(|_| up_or_down()).collect();
     let factors = Tensor::from_vec(factors, value.dims(), &Device::Cpu)?;
     Ok(Some((value * factors.to_dtype(value.dtype())?.to_device(value.device())?)?))
