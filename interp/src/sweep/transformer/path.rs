@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 use hookpoint::{ActivationCache, ErrorKind, Hooked, Result};
 
-use super::{beside, patterns, Cells, LogitMetric, Part};
+use super::{axes, beside, patterns, Cells, LogitMetric, Part};
 use crate::sweep::{Axis, Sets, Sweep, SweepResult, Verify};
 use crate::{Head, Site, Transformer};
 
@@ -141,7 +141,8 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
     pub fn run(&self, clean: &Tensor, corrupted: &Tensor, metric: &LogitMetric) -> Result<SweepResult> {
         let (model, layers) = (self.model, self.model.n_layers());
         let logits = |m: &M, ids: &Tensor| m.logits(ids);
-        let (senders, names) = patterns(&**model, self.senders, self.cells);
+        let senders = patterns(&**model, self.senders, self.cells);
+        let names = axes(self.senders, self.cells);
         let plan = model.plan().cache(senders)?;
         let donors = plan.run(|m| logits(m, clean))?.cache;
         let with_clean = model.plan().cache(metric.point())?.collect(|m| logits(m, clean))?;
