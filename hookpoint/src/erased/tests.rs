@@ -604,7 +604,7 @@ mod plain_types {
     }
 
     fn with<T>(text: &str, f: impl FnOnce() -> T) -> T {
-        Current::with(&TEXT, &Text(&text.to_string()), f)
+        Current::with(&TEXT, &Text(text), f)
     }
 
     #[test]
