@@ -18,7 +18,7 @@ mod read;
 mod references;
 mod scalars;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod sketches;
 mod walk;
 mod write;
