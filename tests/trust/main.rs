@@ -7,3 +7,14 @@
 
 /// Gradients: what loses or bends one.
 mod gradients;
+/// Many threads, panics and runs inside of runs, on one model.
+mod load;
+/// What the self-check says a model is fit for.
+mod reliance;
+/// Sweeps whose cells share a run: rows that influence each other.
+mod rows;
+/// Texts that were changed at random.
+mod text;
+
+#[global_allocator]
+static COUNTING: hookpoint_counting::Counting = hookpoint_counting::Counting;
