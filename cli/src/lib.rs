@@ -19,7 +19,12 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub mod args;
 pub mod commands;
+pub mod map;
+pub mod pending;
 pub mod registry;
 pub mod render;
+pub mod schema;
+pub mod steering;
 pub mod target;

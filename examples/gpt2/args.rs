@@ -4,12 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
 use clap::Parser;
+use hookpoint_cli::args::QuestionArgs;
 use hookpoint_examples::ModelArgs;
-
-/// What is looked at where nothing is said.
-pub const PROMPT: &str = "When Mary and John went to the store, John gave a drink to";
-/// The same with another giver, and so another answer.
-pub const CORRUPTED: &str = "When Mary and John went to the store, Mary gave a drink to";
 
 /// Takes a transformer apart: what it says next, how it gets there layer by layer, which heads are responsible and
 /// where they look, and which activations carry the answer.
@@ -30,21 +26,8 @@ pub struct Args {
     #[command(flatten)]
     pub model: ModelArgs,
 
-    /// What the model is given
-    #[arg(long, value_name = "TEXT")]
-    pub prompt: Option<String>,
-
-    /// Another prompt of as many tokens, that leads elsewhere; needed for activation patching
-    #[arg(long, value_name = "TEXT")]
-    pub corrupt: Option<String>,
-
-    /// The next token to explain [default: the most likely]
-    #[arg(long, value_name = "TOKEN")]
-    pub answer: Option<String>,
-
-    /// The token that it is compared with [default: what the corrupted prompt leads to, or else the next likely]
-    #[arg(long, value_name = "TOKEN")]
-    pub wrong: Option<String>,
+    #[command(flatten)]
+    pub question: QuestionArgs,
 
     /// How many tokens and heads are shown in lists
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = RangedU64ValueParser::<usize>::new().range(1..=50))]
@@ -57,14 +40,4 @@ pub struct Args {
     /// Write one HTML page, with everything in it
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-}
-
-impl Args {
-    /// The prompt, and the corrupted one: the default's own only goes with the default.
-    pub fn prompts(&self) -> (&str, Option<&str>) {
-        match &self.prompt {
-            Some(prompt) => (prompt, self.corrupt.as_deref()),
-            None => (PROMPT, Some(self.corrupt.as_deref().unwrap_or(CORRUPTED))),
-        }
-    }
 }

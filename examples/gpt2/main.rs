@@ -1,4 +1,4 @@
-//! A transformer taken apart, offline, in one command:
+//! A transformer taken apart, offline, in one command, as a page to browse:
 //!
 //! ```sh
 //! cargo run --release --example gpt2
@@ -9,15 +9,11 @@
 //! cargo run --release --example gpt2 -- --model path/to/SmolLM2-135M-Instruct.gguf
 //! ```
 //!
-//! `findings` computes everything, on hookpoint's public surface and for any `Transformer`. `terminal`, `json` and
-//! `page` show what was found.
+//! `hookpoint_interp::look` computes everything, for any `Transformer`. It is what `hookpoint look` shows in a
+//! terminal; `page` makes one file for the browser of it.
 
 mod args;
-mod findings;
-mod json;
 mod page;
-mod question;
-mod terminal;
 #[cfg(test)]
 mod tests;
 
@@ -26,13 +22,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use hookpoint_examples::{exit, Progress, Screen, Subject, Task};
-use hookpoint_interp::Transformer;
-use hookpoint_models::language::LanguageModel;
+use hookpoint_cli::render;
+use hookpoint_examples::{exit, Screen};
+use hookpoint_interp::look::Findings;
 
 use args::Args;
-use findings::Findings;
-use question::Question;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -47,25 +41,28 @@ fn run(args: &Args, screen: &Screen, out: &mut dyn Write) -> Result<()> {
             .with_context(|| format!("cannot write the page to {}", path.display()))?;
     }
     let text = match args.json {
-        true => json::text(&findings)?,
-        false => terminal::text(&findings, args, screen),
+        true => serde_json::to_string(&findings)? + "\n",
+        false => render::look::text(&findings, args.top, screen) + "\n" + &closing(&findings, args, screen),
     };
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
 fn look(args: &Args) -> Result<Findings> {
-    args.model.run(Look(args))
+    hookpoint_cli::commands::look::find(&args.model.for_command(), &args.question, args.top)
 }
 
-/// The same for every transformer.
-struct Look<'a>(&'a Args);
-
-impl Task for Look<'_> {
-    type Output = Findings;
-
-    fn with<M: LanguageModel + Transformer>(self, subject: &Subject<M>) -> Result<Findings> {
-        let question = Question::of(subject, self.0)?;
-        Findings::of(subject, &question, self.0.top, &Progress::new())
+fn closing(findings: &Findings, args: &Args, screen: &Screen) -> String {
+    let points = findings.points.len();
+    let mut lines = vec![format!(
+        "All of this was read and changed through {points} hook points, such as `blocks.0.attn.hook_pattern`."
+    )];
+    match &args.out {
+        Some(path) => lines.push(format!("The page is in {}.", path.display())),
+        None => {
+            lines.push("`--out gpt2.html` makes a page to browse, `--json` gives the numbers.".to_string())
+        }
     }
+    let lines = lines.iter().flat_map(|line| render::words::wrapped(line, screen.width));
+    lines.map(|line| screen.dim(&line) + "\n").collect()
 }

@@ -4,9 +4,8 @@
 //! as HTML, because tokens are whatever a tokenizer has.
 
 use anyhow::Result;
+use hookpoint_interp::look::Findings;
 use serde_json::Value;
-
-use crate::findings::Findings;
 
 const FRAME: &str = include_str!("page/frame.html");
 const STYLE: &str = include_str!("page/style.css");

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use clap::Parser;
+use hookpoint_cli::args::{CORRUPTED, PROMPT};
+use hookpoint_cli::render;
 use hookpoint_examples::{Colours, Screen};
+use hookpoint_interp::look::{Findings, Token};
 use serde_json::Value;
 
-use crate::args::{Args, CORRUPTED, PROMPT};
-use crate::findings::{Findings, Token};
+use crate::args::Args;
 use crate::{look, page, run};
 
 const PLAIN: Screen = Screen { colours: Colours::None, width: 100, light: false };
@@ -363,7 +365,7 @@ fn hostile_tokens_stay_text() {
     assert_eq!(data["model"]["name"], hostile.concat());
 
     // In a terminal nothing acts either.
-    let text = crate::terminal::text(&found, &args(&[]), &PLAIN);
+    let text = render::look::text(&found, args(&[]).top, &PLAIN);
     for c in ['\0', '\r', '\t', '\u{202e}', '\u{2066}', '\u{2028}', '\u{1b}'] {
         assert!(!text.contains(c), "{c:?}");
     }

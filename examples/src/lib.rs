@@ -14,16 +14,9 @@
 //! | module | what it has |
 //! | --- | --- |
 //! | [`model`] | `--model` and `--device`: the embedded GPT-2, or a checkpoint of any kind that hookpoint knows |
-//! | [`screen`] | colours and widths |
-//! | [`words`] | tokens that may hold anything, and have to fit |
-//! | [`grid`] | tables of layers and heads |
-//! | [`progress`] | a bar for work that takes long |
+//! | [`screen`], [`words`], [`grid`], [`Progress`] | how the command `hookpoint` writes for a terminal |
 
-pub mod grid;
 pub mod model;
-pub mod progress;
-pub mod screen;
-pub mod words;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -31,9 +24,10 @@ use std::process::ExitCode;
 use hookpoint::memory::CountingAllocator;
 use mimalloc::MiMalloc;
 
+pub use hookpoint_cli::render::bar::Bar as Progress;
+pub use hookpoint_cli::render::screen::{self, Colours, Screen};
+pub use hookpoint_cli::render::{grid, words};
 pub use model::{ModelArgs, Subject, Task};
-pub use progress::Progress;
-pub use screen::{Colours, Screen};
 
 /// For all examples: tensors come and go quickly in it. It counts, so that sweeps know what their runs take.
 #[global_allocator]

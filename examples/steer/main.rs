@@ -98,7 +98,7 @@ impl Task for &Args {
         ensure!(layer < layers, "there is no layer {layer}: this model has {layers}, counted from 0");
         let point = model.point(Site::ResidPre, layer);
         let (towards, away) = self.sets()?;
-        let ids = |texts: &[String]| -> Result<Vec<Tensor>> {
+        let ids = |texts: &[String]| -> hookpoint::Result<Vec<Tensor>> {
             texts.iter().map(|text| subject.ids(&subject.encode(text, 0)?)).collect()
         };
         // At the last token, which knows all of the prompt.

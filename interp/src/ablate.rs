@@ -101,10 +101,7 @@ pub fn resample(
         let donor = match calls.len() {
             0 | 1 => only,
             many => calls.get(ctx.call()).copied().ok_or_else(|| {
-                Error::msg(format!(
-                    "`{}` is reached more often than by the donors, which did so {many} times",
-                    ctx.path()
-                ))
+                Error::from(ErrorKind::NoDonor { point: ctx.path().to_string(), calls: many })
             })?,
         };
         if donor.dims() != value.dims() {
@@ -140,10 +137,8 @@ pub fn shuffled(donors: &ActivationCache, seed: u64) -> Result<ActivationCache> 
         for tensor in donors.calls(name) {
             let rows = tensor.dims().first().copied().unwrap_or(0);
             if rows < 2 {
-                return Err(Error::msg(format!(
-                    "`{name}` has shape {:?}: there are no rows to exchange\n  give a batch of at least two",
-                    tensor.dims()
-                )));
+                let (point, shape) = (name.to_string(), tensor.dims().to_vec());
+                return Err(ErrorKind::NothingToExchange { point, shape }.into());
             }
             let order = Tensor::new(cycle(rows, seed), tensor.device())?;
             mixed.insert(name, tensor.contiguous()?.index_select(&order, 0)?);

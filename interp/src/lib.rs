@@ -10,6 +10,7 @@
 //! | [`Patching`] | which activations make the difference between two inputs? |
 //! | [`SteeringVector`] | in which direction is a model to be pushed? |
 //! | [`lens`] | what does a transformer think at each layer, and which of its parts make it think so? |
+//! | [`look`] | what does all of this say about one prompt? |
 //! | [`Sweep`] | what changes when one part is changed, for one part after the other? |
 //! | [`sweep::transformer`] | which layer, position or head of a transformer matters? what do they tell each other? |
 //! | [`ablate`] | what does a model do without a part of itself? |
@@ -36,6 +37,7 @@
 pub mod ablate;
 pub mod attribution;
 pub mod lens;
+pub mod look;
 pub mod patching;
 pub mod steer;
 pub mod sweep;

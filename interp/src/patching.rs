@@ -96,13 +96,7 @@ impl Patching {
                 nearest: hookpoint::error::nearest(point, known),
             })
         })?;
-        self.share(effect).ok_or_else(|| {
-            Error::msg(format!(
-                "clean and corrupted input both gave {}: there is nothing to make up for\n  choose inputs, \
-                 or a measure, that differ",
-                self.clean
-            ))
-        })
+        self.share(effect).ok_or_else(|| ErrorKind::NothingToRecover { value: self.clean }.into())
     }
 
     /// The points with the largest effects first, each with the share that it
@@ -126,7 +120,7 @@ struct Alone<'x, X: ?Sized>(&'x X);
 
 impl<X: ?Sized> Batch for Alone<'_, X> {
     fn repeat(&self, _: usize) -> Result<Self> {
-        Err(Error::msg("this input has no rows to repeat\n  sweep with `.one_by_one()`"))
+        Err(ErrorKind::NothingToRepeat.into())
     }
 }
 

@@ -34,7 +34,7 @@
 //! | [`autoencoder`] | an autoencoder whose points are all parameters |
 //!
 //! The tools of [`hookpoint_interp`] look into every [`Transformer`] of them. [`language`] has
-//! what models that continue texts share.
+//! what models that continue texts share, and [`open`] finds out from its files which of them one is.
 //! [`layers`] compute with the kernels of [`hookpoint_kernels`].
 //! [`english`] makes the sentences that the small GPT-2 was trained on. [`bundled`] lists all models, for tests.
 //!
@@ -50,6 +50,7 @@ pub mod init;
 pub mod language;
 pub mod layers;
 pub mod llama;
+pub mod open;
 pub mod weights;
 
 mod activation;

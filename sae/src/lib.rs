@@ -7,6 +7,7 @@
 //! | in the place of a value of a running model, with edited features | [`Splice`] |
 //! | training on the activations of any point, with checkpoints | [`Trainer`], [`ActivationSource`] |
 //! | how good it is | [`Metrics`], [`LossRecovered`] |
+//! | what features stand for | [`Strongest`], [`logit_effects`] |
 //!
 //! Trained on a store of [`hookpoint_harvest`], stopped, and continued:
 //!
@@ -42,6 +43,7 @@
 //! ```
 
 mod config;
+mod features;
 mod metrics;
 mod model;
 mod normalize;
@@ -52,6 +54,7 @@ mod top_k;
 mod train;
 
 pub use config::{Architecture, Config, Normalization};
+pub use features::{logit_effects, Place, Strongest};
 pub use hookpoint_harvest::ActivationSource;
 pub use metrics::{LossRecovered, Metrics};
 pub use model::{Sae, Weights};

@@ -42,6 +42,8 @@ mod parameters;
 mod patches;
 /// Bindings that are references.
 mod references;
+/// Recordings for inputs whose rows are repeated, and models that are put back before every run.
+mod repeated;
 /// Modules that do not run because their output is replaced.
 mod skip;
 /// Steps of a generation, hooks that pass, and values that are made on demand.

@@ -23,7 +23,17 @@ const TABLE: &[(&str, &[&str])] = &[
         "hookpoint-sae",
         &["hookpoint", "hookpoint-harvest", "hookpoint-interp", "hookpoint-kernels", "hookpoint-models"],
     ),
-    ("hookpoint-cli", &["hookpoint-annotate"]),
+    (
+        "hookpoint-cli",
+        &[
+            "hookpoint",
+            "hookpoint-annotate",
+            "hookpoint-harvest",
+            "hookpoint-interp",
+            "hookpoint-models",
+            "hookpoint-sae",
+        ],
+    ),
 ];
 
 /// The devices and libraries that candle may be built for.

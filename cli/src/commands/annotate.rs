@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 use hookpoint_annotate::{Annotation, Counts, Error, Note};
 
 use crate::render::bar::Bar;
-use crate::render::{self, diff, plural};
+use crate::render::{self, diff, plural, Stream};
 use crate::target::{slashed, Target};
 
 /// The arguments of `hookpoint annotate`.
@@ -167,7 +167,7 @@ fn summarize(annotation: &Annotation<'_>, notes: &[Note], target: &Target, outpu
         lines.push(format!("nothing to annotate in {files}: no module types, or they are annotated already"));
     } else {
         let done = if *output == Output::Check { "would annotate" } else { "annotated" };
-        let done = render::paint(&stderr, "1;32", done);
+        let done = render::paint(Stream::Err, "1;32", done);
         let counts = counted(&annotation.counts());
         lines.push(format!("{done} {changed} of {}: {counts}", plural(read, "file")));
     }

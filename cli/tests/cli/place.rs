@@ -58,10 +58,26 @@ impl Place {
 
     /// `hookpoint annotate` with arguments; `cargo` in this place is its cargo home.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
+        self.hookpoint(&[&["annotate"], args].concat())
+    }
+
+    /// `hookpoint` with arguments.
+    pub(crate) fn hookpoint(&self, args: &[&str]) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_hookpoint")));
-        command.arg("annotate").args(args).current_dir(self.0.path());
+        command.args(args).current_dir(self.0.path());
         command.env("CARGO_HOME", self.path("cargo"));
         command
+    }
+
+    /// Runs `hookpoint` with arguments.
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+        Outcome::new(self.hookpoint(args).output().unwrap())
+    }
+
+    /// What a command prints with `--json`.
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
+        let outcome = self.run(&[args, &["--json"]].concat());
+        serde_json::from_str(&outcome.succeeds().out).unwrap()
     }
 
     /// Runs `hookpoint annotate` with arguments.
@@ -71,7 +87,12 @@ impl Place {
 
     /// Runs it with text on its standard input.
     pub(crate) fn annotate_input(&self, args: &[&str], input: &str) -> Outcome {
-        let mut command = self.command(args);
+        self.run_input(&[&["annotate"], args].concat(), input)
+    }
+
+    /// Runs `hookpoint` with text on its standard input.
+    pub(crate) fn run_input(&self, args: &[&str], input: &str) -> Outcome {
+        let mut command = self.hookpoint(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // It may end before it has read everything.

@@ -13,7 +13,9 @@ use super::read::{unraw, Field, Model, Shape, Walk};
 
 /// ```text
 /// struct Mlp { up: Linear }
-///
+/// ```
+/// becomes
+/// ```text
 /// impl AutoHook for Mlp {
 ///     fn visit(&self, visitor: &mut Visitor<'_>) {
 ///         visitor.module(self, |visitor| {
@@ -93,7 +95,9 @@ pub fn auto_hook(model: &Model) -> TokenStream {
 
 /// ```text
 /// struct Output { logits: Tensor }
-///
+/// ```
+/// becomes
+/// ```text
 /// impl HookValue for Output {
 ///     fn each_tensor(&mut self, place: &mut Place, f: &mut EachTensor<'_>) -> Result<()> {
 ///         Part("logits", &mut self.logits).visit_part(place, f)?;

@@ -8,17 +8,20 @@
 //! becomes
 //! ```text
 //! fn forward(&self, x: &Tensor) -> Result<Tensor> {
-//!     static METHOD: MethodInfo = MethodInfo { name: "forward", args: &["x"], .. };
+//!     static METHOD: MethodInfo = MethodInfo { .. };
 //!     let entered = Entered::new(&METHOD, &*self);
-//!     if entered.wants_preview() { entered.preview(&[(0, Erased::of(&x))]); }
-//!     let mut slot = Slot::new();
-//!     let x = entered.by_ref(0, x, &mut slot);
-//!     let ops = || ValueOps::<Result<Tensor>> { .. };
-//!     if entered.live() {
-//!         if let Some(result) = entered.skip(&ops()) { return result; }
+//!     if entered.wants_preview() {
+//!         entered.preview(&[(0u32, Erased::of(&*x))]);
 //!     }
-//!     let result = (move || -> Result<Tensor> { BODY })();
-//!     if entered.live() { entered.result(&ops(), result) } else { result }
+//!     let mut slot0 = Slot::new();
+//!     let x = entered.by_ref(0u32, x, &mut slot0);
+//!     let ops = || ValueOps::<Result<Tensor>> { .. };
+//!     let mut output = match entered.skipped(ops) {
+//!         Some(output) => output,
+//!         None => (move || -> Result<Tensor> { BODY })(),
+//!     };
+//!     entered.result(ops, &mut output);
+//!     output
 //! }
 //! ```
 //! `preview` shows all arguments of a `forward*` at once, for hooks that want them so.

@@ -450,6 +450,70 @@ pub enum ErrorKind {
         /// The labels to choose from.
         known: Vec<String>,
     },
+    /// Two inputs that are compared give the same, so a change has nothing to make up for.
+    #[error("the clean and the corrupted input both gave {value}: there is nothing to make up for\n  choose inputs, or a metric, that differ")]
+    NothingToRecover {
+        /// What both gave.
+        value: f64,
+    },
+    /// A sweep over one input is to be normalized.
+    #[error("only a sweep between two inputs can be normalized, and this one had one\n  use `effects()`")]
+    NothingToNormalize,
+    /// An input has no rows of which a batch could have several copies.
+    #[error("this input has no rows to repeat\n  sweep with `.one_by_one()`")]
+    NothingToRepeat,
+    /// An activation has no rows that could change places.
+    #[error(
+        "{} has shape {shape:?}: there are no rows to exchange\n  give a batch of at least two",
+        quoted(point)
+    )]
+    NothingToExchange {
+        /// The point.
+        point: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// A run reaches a point more often than the run that activations are taken from.
+    #[error(
+        "{} is reached more often than in the run of the donors, which reached it {calls} times\n  \
+             take the donors from an input of the same length",
+        quoted(point)
+    )]
+    NoDonor {
+        /// The point.
+        point: String,
+        /// How many activations there are.
+        calls: usize,
+    },
+    /// The patterns of a sweep select a point twice.
+    #[error("{} is selected twice\n  give patterns that have no points in common", quoted(point))]
+    SelectedTwice {
+        /// The point.
+        point: String,
+    },
+    /// The points of a sweep have different numbers of places along their axes.
+    #[error(
+        "the points of a sweep must have the same axes: {} has {of_one:?} places, {} has {of_other:?}\n  \
+             make a sweep of each kind",
+        quoted(one),
+        quoted(other)
+    )]
+    AxesDiffer {
+        /// A point.
+        one: String,
+        /// How many places its axes have.
+        of_one: Vec<usize>,
+        /// Another point.
+        other: String,
+        /// How many places the axes of that have.
+        of_other: Vec<usize>,
+    },
+    /// A sweep was cancelled before it had a value.
+    #[error("the sweep was cancelled before it came to {}\n  run it again, or read the values that `cells()` gives", cancelled(cell))]
+    Cancelled {
+        /// The cell without a value; none where it is the collection as a whole.
+        cell: Option<String>,
+    },
     /// A row of a batch fails.
     #[error("row {row}: {error}")]
     InRow {
@@ -664,6 +728,13 @@ fn quoted_cell(cell: &Option<String>) -> String {
     match cell {
         Some(cell) => quoted(cell),
         None => "the input with nothing changed".to_string(),
+    }
+}
+
+fn cancelled(cell: &Option<String>) -> String {
+    match cell {
+        Some(cell) => quoted(cell),
+        None => "its end".to_string(),
     }
 }
 

@@ -17,9 +17,7 @@ pub trait Batch: Sized {
 impl Batch for Tensor {
     fn repeat(&self, times: usize) -> Result<Self> {
         if self.rank() == 0 {
-            return Err(Error::msg(
-                "an input without dimensions has no rows to repeat\n  sweep with `.one_by_one()`",
-            ));
+            return Err(ErrorKind::NothingToRepeat.into());
         }
         match times {
             1 => Ok(self.clone()),

@@ -1,7 +1,7 @@
 //! Sweeps over the elements of points: with what another input has there, or with what a hook makes of it.
 
 use candle_core::Tensor;
-use hookpoint::{Error, ErrorKind, Result};
+use hookpoint::{ErrorKind, Result};
 
 use super::batch::Batch;
 use super::engine::{Edit, Engine, Goal, Made};
@@ -50,7 +50,10 @@ pub(super) fn edit<X: Batch>(
 pub(super) fn only<'m>(metric: Metric<'m>) -> impl Fn(Vec<Tensor>) -> Result<f64> + 'm {
     move |values| match values.as_slice() {
         [value] => metric(value),
-        _ => Err(Error::msg("a metric is measured at one point")),
+        several => {
+            let (what, of) = ("values".to_string(), "metric".to_string());
+            Err(ErrorKind::CountDiffers { what, given: several.len(), of, expected: 1 }.into())
+        }
     }
 }
 

@@ -92,7 +92,14 @@ impl Ground {
                     continue;
                 }
                 let name = if several { format!("{}#{call}", reached.name) } else { reached.name.clone() };
-                let missing = || Error::msg(format!("`{name}` was not reached again by a second run"));
+                let missing = || {
+                    let (request, points) = (format!("sweep(\"{name}\")"), vec![name.clone()]);
+                    let remedy =
+                        "a second run with the same input did not reach it: start every run from the same \
+                                  state"
+                            .to_string();
+                    Error::from(ErrorKind::Unfired { request, points, remedy })
+                };
                 let there = values.get(call).copied().ok_or_else(missing)?.clone();
                 let pattern = if several { of_any_call.with_call(call) } else { of_any_call.clone() };
                 let (every_call, time) = (reached.name.clone(), visit.time);
@@ -157,9 +164,7 @@ impl Grid {
         }
         let mut seen = HashSet::new();
         if let Some(twice) = labels.iter().find(|label| !seen.insert(label.as_str())) {
-            return Err(Error::msg(format!(
-                "`{twice}` is selected twice\n  give patterns that have no points in common"
-            )));
+            return Err(ErrorKind::SelectedTwice { point: twice.clone() }.into());
         }
         let sizes = sizes.map(|(_, sizes)| sizes).unwrap_or_default();
         let mut axes = vec![Axis::new("point", labels)];
@@ -212,11 +217,8 @@ fn places_of(pattern: &Pattern, ground: &Ground) -> Result<Vec<Arc<Place>>> {
 
 fn named(mut axes: Vec<Axis>, names: &[String]) -> Result<Vec<Axis>> {
     if names.len() > axes.len() {
-        return Err(Error::msg(format!(
-            "{} names for {} axes: there is one for the points, and one for every `*` in the index",
-            names.len(),
-            axes.len()
-        )));
+        let (what, of) = ("names".to_string(), "axes (the points, and every `*` in the index)".to_string());
+        return Err(ErrorKind::CountDiffers { what, given: names.len(), of, expected: axes.len() }.into());
     }
     axes.iter_mut().zip(names).for_each(|(axis, name)| axis.name.clone_from(name));
     Ok(axes)
@@ -249,8 +251,6 @@ fn unreached(pattern: &Pattern) -> Error {
 }
 
 fn different_axes((one, of_one): (&str, &[usize]), (other, of_other): (&str, &[usize])) -> Error {
-    Error::msg(format!(
-        "the points of a sweep must have the same axes: `{one}` has {of_one:?} elements, `{other}` has \
-         {of_other:?}\n  make a sweep of each kind"
-    ))
+    let (one, other) = (one.to_string(), other.to_string());
+    ErrorKind::AxesDiffer { one, of_one: of_one.to_vec(), other, of_other: of_other.to_vec() }.into()
 }

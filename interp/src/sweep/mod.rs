@@ -81,7 +81,9 @@ use std::ops::ControlFlow;
 
 use candle_core::Tensor;
 use hookpoint::access::Restored;
-use hookpoint::{Access, AutoHook, BoxedError, Error, HookCtx, Hooked, IntoPatterns, Lent, Pattern, Result};
+use hookpoint::{
+    Access, AutoHook, BoxedError, Error, ErrorKind, HookCtx, Hooked, IntoPatterns, Lent, Pattern, Result,
+};
 
 pub use batch::Batch;
 pub use result::{Axis, Checks, SweepCell, SweepResult, Work};
@@ -240,7 +242,12 @@ impl Points {
     fn of<M: AutoHook, H: Access<M>>(model: &mut H, patterns: impl IntoPatterns) -> Result<Self> {
         let patterns = patterns.into_patterns()?;
         if patterns.is_empty() {
-            return Err(Error::msg("a sweep over no patterns has no cells\n  give at least one"));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the list of patterns of a sweep".to_string(),
+                got: "empty".to_string(),
+                remedy: "without patterns there are no cells: give at least one".to_string(),
+            }
+            .into());
         }
         patterns.iter().try_for_each(|pattern| check_selects(model, pattern))?;
         Ok(Self(patterns))
@@ -271,10 +278,12 @@ impl<M: AutoHook, H: Access<M>, C> Sweep<'_, M, H, C> {
     pub fn measure_at(mut self, point: impl IntoPatterns) -> Result<Self> {
         let points = point.into_patterns()?;
         let [point] = points.as_slice() else {
-            return Err(Error::msg(format!(
-                "a metric is measured at one point, and not at {}\n  give one pattern",
-                points.len()
-            )));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the point of a metric".to_string(),
+                got: format!("{} patterns", points.len()),
+                remedy: "a metric is measured at one point: give one pattern".to_string(),
+            }
+            .into());
         };
         measurable(&mut self.model, point)?;
         self.settings.measure_at = Some(point.clone());
@@ -380,9 +389,12 @@ fn ours<D: Into<BoxedError>>(
 /// Is it one point of the model?
 fn measurable<M: AutoHook, H: Access<M>>(model: &mut H, point: &Pattern) -> Result<()> {
     if !point.is_literal() {
-        return Err(Error::msg(format!(
-            "`{point}` may stand for several points\n  name the one that is to be measured"
-        )));
+        return Err(ErrorKind::InvalidArgument {
+            argument: "the point of a metric".to_string(),
+            got: format!("`{point}`, which may stand for several points"),
+            remedy: "name the one point that is measured".to_string(),
+        }
+        .into());
     }
     check_selects(model, point)
 }

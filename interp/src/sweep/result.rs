@@ -129,16 +129,11 @@ impl SweepResult {
     /// there are not two inputs, or where both give the same.
     pub fn normalized(&self) -> Result<Tensor> {
         let Some(clean) = self.clean else {
-            return Err(Error::msg(
-                "only a sweep between two inputs can be normalized; this one had one\n  use `effects()`",
-            ));
+            return Err(ErrorKind::NothingToNormalize.into());
         };
         let whole = clean - self.baseline;
         if whole == 0. {
-            return Err(Error::msg(format!(
-                "clean and corrupted input both gave {clean}: there is nothing to make up for\n  choose \
-                 inputs, or a metric, that differ"
-            )));
+            return Err(ErrorKind::NothingToRecover { value: clean }.into());
         }
         self.tensor(|value| (value - self.baseline) / whole)
     }
@@ -165,7 +160,7 @@ impl SweepResult {
             Error::from(ErrorKind::MissingKey { key: name.to_string(), nearest })
         };
         let at = self.names.iter().position(|cell| cell == name).ok_or_else(missing)?;
-        let unfinished = || Error::msg(format!("the sweep was cancelled before it got to `{name}`"));
+        let unfinished = || ErrorKind::Cancelled { cell: Some(name.to_string()) }.into();
         self.values.get(at).copied().flatten().ok_or_else(unfinished)
     }
 
@@ -198,7 +193,10 @@ impl SweepResult {
         self.axes = axes.into_iter().collect();
         let (shape, cells) = (self.shape(), self.values.len());
         if shape.iter().product::<usize>() != cells {
-            return Err(Error::msg(format!("axes of {shape:?} places do not make {cells} cells")));
+            let argument = format!("the axes of {cells} cells");
+            let (got, remedy) =
+                (format!("of {shape:?} places"), "give axes whose places multiply to that number");
+            return Err(ErrorKind::InvalidArgument { argument, got, remedy: remedy.to_string() }.into());
         }
         Ok(self)
     }
@@ -224,15 +222,13 @@ impl SweepResult {
         let labels: Vec<String> = labels.into_iter().map(Into::into).collect();
         let count = self.axes.len();
         let Some(axis) = self.axes.get_mut(axis) else {
-            return Err(Error::msg(format!("there is no axis {axis}: there are {count}, counted from 0")));
+            let (what, index) = ("axis".to_string(), axis.to_string());
+            return Err(ErrorKind::NoSuchNumber { what, index, count }.into());
         };
         if labels.len() != axis.labels.len() {
-            return Err(Error::msg(format!(
-                "{} labels for the {} places of the axis `{}`",
-                labels.len(),
-                axis.labels.len(),
-                axis.name
-            )));
+            let (what, of) = ("labels".to_string(), format!("places of the axis `{}`", axis.name));
+            let (given, expected) = (labels.len(), axis.labels.len());
+            return Err(ErrorKind::CountDiffers { what, given, of, expected }.into());
         }
         axis.labels = labels;
         Ok(())

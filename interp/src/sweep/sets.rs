@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 
 use candle_core::Tensor;
 use hookpoint::{
-    Access, ActivationCache, Activations, AutoHook, BoxedError, Error, IntoPatterns, Lent, Pattern, Result,
+    Access, ActivationCache, Activations, AutoHook, BoxedError, Error, ErrorKind, IntoPatterns, Lent,
+    Pattern, Result,
 };
 
 use super::batch::Batch;
@@ -66,7 +67,12 @@ impl<'a, M: AutoHook, H: Access<M>> Sweep<'a, M, H> {
             cells.push((name.into(), entries));
         }
         if cells.is_empty() {
-            return Err(Error::msg("a sweep over no sets has no cells\n  give at least one"));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the list of sets of a sweep".to_string(),
+                got: "empty".to_string(),
+                remedy: "without sets there are no cells: give at least one".to_string(),
+            }
+            .into());
         }
         Ok(Sweep { model, cells: Sets(cells), settings: Settings::new(), of: PhantomData })
     }
@@ -110,7 +116,12 @@ impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
     {
         let wanted = points.into_patterns()?;
         if wanted.is_empty() {
-            return Err(Error::msg("no points are to be collected\n  give at least one"));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the list of points to collect".to_string(),
+                got: "empty".to_string(),
+                remedy: "give at least one point".to_string(),
+            }
+            .into());
         }
         wanted.iter().try_for_each(|point| measurable(&mut self.model, point))?;
         let names: Vec<String> = wanted.iter().map(Pattern::to_string).collect();
@@ -127,7 +138,7 @@ impl<M: AutoHook, H: Access<M>> Sweep<'_, M, H, Sets> {
         let mut engine = Engine::start(&mut held, self.settings, &points, input, goal)?;
         let (grid, parts) = Grid::of_sets(self.cells.0, &engine.ground, &axes)?;
         let made = engine.put(&grid, parts)?;
-        let cancelled = || Error::msg("the sweep was cancelled before everything was collected");
+        let cancelled = || Error::from(ErrorKind::Cancelled { cell: None });
         made.values.into_iter().map(|value| value.ok_or_else(cancelled)).collect()
     }
 }

@@ -32,6 +32,11 @@ impl Norm {
         }
     }
 
+    /// What the normalized values are multiplied with, `[d_model]`.
+    pub fn weight(&self) -> &Tensor {
+        self.parts().0
+    }
+
     /// `x` without its mean, where the norm takes it away.
     pub(crate) fn centered(&self, x: &Tensor) -> Result<Tensor> {
         match self {

@@ -26,7 +26,12 @@ impl Gpt2 {
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
     pub fn embedded(device: &Device) -> Result<Self> {
-        let vb = VarBuilder::from_slice_safetensors(WEIGHTS, DType::F32, device)?;
+        Self::embedded_in(DType::F32, device)
+    }
+
+    /// The same in other numbers.
+    pub(crate) fn embedded_in(dtype: DType, device: &Device) -> Result<Self> {
+        let vb = VarBuilder::from_slice_safetensors(WEIGHTS, dtype, device)?;
         let model = Self::load(vb, &Config::from_json(CONFIG)?)?;
         Ok(model.with_tokenizer(Tokenizer::from_json(TOKENIZER)?))
     }

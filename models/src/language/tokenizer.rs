@@ -70,7 +70,7 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let empty = || Error::msg(format!("the prompt is empty: `{text}` has no tokens"));
         let encoding = self.0.encode(text, true).map_err(|error| match self.unknown_word(text) {
-            Some(word) => unknown(&word, text),
+            Some(word) => self.unknown(&word, text),
             None if text.trim().is_empty() => empty(),
             None if self.0.encode(single_spaces(text), true).is_ok() => Error::msg(format!(
                 "the tokenizer knows the words of `{text}`, but not all of the spaces\n  write one between words, and \
@@ -89,7 +89,7 @@ impl Tokenizer {
                 let word = place.map(|(start, end)| text.get(*start..*end).unwrap_or(text));
                 // Who writes the unknown token itself means it.
                 if let Some(word) = word.filter(|word| *word != token) {
-                    return Err(unknown(word, text));
+                    return Err(self.unknown(word, text));
                 }
             }
             None => {
@@ -97,7 +97,7 @@ impl Tokenizer {
                 let normal = self.normalized(text)?;
                 let encoding = self.0.encode(normal.as_str(), true).unwrap_or(encoding.clone());
                 if let Some(word) = dropped(&normal, encoding.get_offsets()) {
-                    return Err(unknown(word, text));
+                    return Err(self.unknown(word, text));
                 }
             }
         }
@@ -163,6 +163,18 @@ impl Tokenizer {
         }
     }
 
+    fn unknown(&self, word: &str, text: &str) -> Error {
+        let words = (0..self.len() as u32).filter_map(|id| Some(self.token(id)?.trim().to_string()));
+        let nearest = hookpoint::error::nearest(word, words);
+        let instead = match nearest.is_empty() {
+            true => String::new(),
+            false => format!(", such as `{}`", nearest.join("`, `")),
+        };
+        Error::msg(format!(
+            "the tokenizer does not know `{word}`, in `{text}`\n  use words of its vocabulary{instead}"
+        ))
+    }
+
     /// The first word that the tokenizer can do nothing with.
     fn unknown_word(&self, text: &str) -> Option<String> {
         let mut words = text.split_whitespace();
@@ -184,10 +196,6 @@ fn dropped<'t>(text: &'t str, tokens: &[(usize, usize)]) -> Option<&'t str> {
     let mut letters = text.char_indices().filter(|(_, letter)| !letter.is_whitespace());
     let (at, letter) = letters.find(|(at, _)| known.get(*at) == Some(&false))?;
     text.get(at..at + letter.len_utf8())
-}
-
-fn unknown(word: &str, text: &str) -> Error {
-    Error::msg(format!("the tokenizer does not know `{word}`, in `{text}`\n  use words of its vocabulary"))
 }
 
 impl fmt::Debug for Tokenizer {

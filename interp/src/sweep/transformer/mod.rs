@@ -93,20 +93,30 @@ impl Part {
 /// Queries, keys and values are found beside [`Site::HeadOut`], as `q`, `k` and `v` in the place of `z`; where
 /// fewer heads have keys and values, as in grouped attention, they have fewer cells.
 pub fn over<M: Transformer>(model: &Hooked<M>, part: Part, cells: Cells) -> Result<Sweep<'_, M>> {
-    let (patterns, axes) = patterns(&**model, part, cells);
-    Ok(Sweep::over(model, patterns)?.axes(axes.iter().copied()))
+    Ok(Sweep::over(model, patterns(&**model, part, cells))?.axes(axes(part, cells).iter().copied()))
 }
 
-/// The patterns of a part, one for each layer, and the names of its axes.
-fn patterns(model: &impl Transformer, part: Part, cells: Cells) -> (Vec<String>, &'static [&'static str]) {
+/// The names of the axes of a part.
+fn axes(part: Part, cells: Cells) -> &'static [&'static str] {
+    match (part.site(), cells) {
+        (Site::Pattern, Cells::Each) => &["layer", "head", "query"],
+        (Site::HeadOut, Cells::Each) => &["layer", "position", "head"],
+        (Site::Pattern | Site::HeadOut, Cells::All) => &["layer", "head"],
+        (_, Cells::Each) => &["layer", "position"],
+        (_, Cells::All) => &["layer"],
+    }
+}
+
+/// The patterns of a part, one for each layer, with a `*` for every axis but the layer: for the caches and means that
+/// cells are given.
+pub fn patterns(model: &impl Transformer, part: Part, cells: Cells) -> Vec<String> {
     let site = part.site();
-    let (index, axes): (&str, &[&str]) = match (site, cells) {
-        (Site::Pattern, Cells::Each) => ("[:, *, *]", &["layer", "head", "query"]),
-        (Site::Pattern, Cells::All) => ("[:, *]", &["layer", "head"]),
-        (Site::HeadOut, Cells::Each) => ("[:, *, *]", &["layer", "position", "head"]),
-        (Site::HeadOut, Cells::All) => ("[:, :, *]", &["layer", "head"]),
-        (_, Cells::Each) => ("[:, *]", &["layer", "position"]),
-        (_, Cells::All) => ("", &["layer"]),
+    let index = match (site, cells) {
+        (Site::Pattern, Cells::Each) | (Site::HeadOut, Cells::Each) => "[:, *, *]",
+        (Site::Pattern, Cells::All) => "[:, *]",
+        (Site::HeadOut, Cells::All) => "[:, :, *]",
+        (_, Cells::Each) => "[:, *]",
+        (_, Cells::All) => "",
     };
     let point = |layer: usize| match part {
         Part::Query => beside(model, layer, "q"),
@@ -114,7 +124,7 @@ fn patterns(model: &impl Transformer, part: Part, cells: Cells) -> (Vec<String>,
         Part::Value => beside(model, layer, "v"),
         _ => model.point(site, layer),
     };
-    ((0..model.n_layers()).map(|layer| point(layer) + index).collect(), axes)
+    (0..model.n_layers()).map(|layer| point(layer) + index).collect()
 }
 
 /// A value of the attention of a layer that has another letter than `z`.

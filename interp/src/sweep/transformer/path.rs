@@ -1,9 +1,9 @@
 //! Path patching: what one part tells another, and no one else.
 
 use candle_core::Tensor;
-use hookpoint::{ActivationCache, Error, Hooked, Result};
+use hookpoint::{ActivationCache, ErrorKind, Hooked, Result};
 
-use super::{beside, patterns, Cells, LogitMetric, Part};
+use super::{axes, beside, patterns, Cells, LogitMetric, Part};
 use crate::sweep::{Axis, Sets, Sweep, SweepResult, Verify};
 use crate::{Head, Site, Transformer};
 
@@ -78,10 +78,12 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
         receivers: impl IntoIterator<Item = Receiver>,
     ) -> Result<Self> {
         if first_kept(senders, 0).is_none() {
-            return Err(Error::msg(format!(
-                "{senders:?} is no part of the residual stream, and tells others nothing by itself\n  let \
-                 `Part::HeadOut` be the sender"
-            )));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the sender of a path".to_string(),
+                got: format!("{senders:?}, which adds nothing to the residual stream by itself"),
+                remedy: "send from a part that does, such as `Part::HeadOut`".to_string(),
+            }
+            .into());
         }
         let at = |receiver: Receiver| -> Result<String> {
             let of_head = |letter: &str, head: Head| -> Result<String> {
@@ -99,7 +101,12 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
         };
         let receivers: Vec<String> = receivers.into_iter().map(at).collect::<Result<_>>()?;
         if receivers.is_empty() {
-            return Err(Error::msg("a path has to lead somewhere\n  give at least one receiver"));
+            return Err(ErrorKind::InvalidArgument {
+                argument: "the list of receivers of a path".to_string(),
+                got: "empty".to_string(),
+                remedy: "give at least one receiver".to_string(),
+            }
+            .into());
         }
         let (keeps_mlps, one_by_one, budget, verify) = (false, false, None, Verify::default());
         Ok(Self { model, senders, cells, receivers, keeps_mlps, one_by_one, budget, verify })
@@ -134,7 +141,8 @@ impl<'a, M: Transformer> PathPatching<'a, M> {
     pub fn run(&self, clean: &Tensor, corrupted: &Tensor, metric: &LogitMetric) -> Result<SweepResult> {
         let (model, layers) = (self.model, self.model.n_layers());
         let logits = |m: &M, ids: &Tensor| m.logits(ids);
-        let (senders, names) = patterns(&**model, self.senders, self.cells);
+        let senders = patterns(&**model, self.senders, self.cells);
+        let names = axes(self.senders, self.cells);
         let plan = model.plan().cache(senders)?;
         let donors = plan.run(|m| logits(m, clean))?.cache;
         let with_clean = model.plan().cache(metric.point())?.collect(|m| logits(m, clean))?;
