@@ -18,10 +18,15 @@
 
 #![allow(unsafe_code)]
 
+#[deny(unsafe_code)]
 mod allocated;
+#[deny(unsafe_code)]
 mod any;
+#[deny(unsafe_code)]
 pub(crate) mod hears;
+#[deny(unsafe_code)]
 mod lifetimes;
+#[deny(unsafe_code)]
 mod views;
 
 use std::alloc::{GlobalAlloc, Layout};

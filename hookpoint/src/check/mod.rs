@@ -1,7 +1,8 @@
 //! The self-test of a hooked model: does every point work, and is nothing changed where nobody asked?
 //!
 //! `subject` runs the model for the check, `examine` is the order of the checks, `names`, `changes` and
-//! `points` are those that need more than a few lines, `rely` says what the model is fit for, `output` compares, [`crate::report`] prints. `gradients` is a
+//! `points` are those that need more than a few lines, `rely` says what the model is fit for, `output` compares,
+//! `report.rs` below prints. `gradients` is a
 //! check of its own: finite differences.
 
 mod changes;

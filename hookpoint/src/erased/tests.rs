@@ -604,7 +604,9 @@ mod plain_types {
     }
 
     fn with<T>(text: &str, f: impl FnOnce() -> T) -> T {
-        Current::with(&TEXT, &Text(&text.to_string()), f)
+        // On the heap, so that a checker sees whether it is looked at too late.
+        let own = text.to_string();
+        Current::with(&TEXT, &Text(&own), f)
     }
 
     #[test]

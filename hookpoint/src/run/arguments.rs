@@ -29,7 +29,7 @@ impl RunState<'_> {
         let (node, method) = {
             let frames = self.stack.frames.borrow();
             let Some(frame) = frames.get(depth - 1).filter(|frame| frame.is_call) else { return Ok(()) };
-            let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).together) else {
+            let Some(node) = frame.node.filter(|node| self.dispatch.at(*node).call_hooks) else {
                 return Ok(());
             };
             (node, frame.method)
@@ -60,7 +60,7 @@ impl RunState<'_> {
         let effects = self.stack.frames.borrow().get(depth - 1).map_or(0, |frame| frame.before.effects);
         let first = parts.first().filter(|_| is_lesson);
         let lesson = first.and_then(|first| self.begin_lesson(node, &first.tensor, effects));
-        self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
+        self.fire_call(node, When::Before, &Named::default(), &mut parts)?;
         self.over(node, Over::Values);
         let new = places.iter().zip(&parts).filter(|(_, part)| part.is_new);
         let new = new.map(|((number, part), value)| (*number, *part, value.tensor.clone())).collect();

@@ -177,7 +177,7 @@ pub(crate) fn modules_only(tree: &Tree, pattern: &Pattern) -> Result<Selection> 
 impl RunState<'_> {
     /// Does with the values of a call what the plan wants, request by request. `inputs` are those of a
     /// call that is over.
-    pub(super) fn fire_together(
+    pub(super) fn fire_call(
         &self,
         node: NodeId,
         when: When,

@@ -43,7 +43,7 @@ pub(crate) struct Wants {
     /// The one request, where it is to keep the output as it is: what most requests are.
     pub keeps: Option<u32>,
     /// Does a hook want to see all values of a call at once?
-    pub together: bool,
+    pub call_hooks: bool,
     /// Is a listener interested in it, or in anything inside it?
     pub heard: bool,
     /// Whole-output patches only, and nothing wanted inside: the module need not run.
@@ -74,7 +74,7 @@ static NOTHING: Wants = Wants {
     values: false,
     before_call: BeforeCall::Decide,
     keeps: None,
-    together: false,
+    call_hooks: false,
     heard: false,
     may_skip: false,
     patches_any: false,
@@ -109,7 +109,7 @@ impl Dispatch {
                 }
                 let whole_output = request.pattern.value().is_none();
                 if let Action::Call(..) = request.action {
-                    wants.together = true;
+                    wants.call_hooks = true;
                     wants.inputs = true;
                 }
                 let replaces_only =
@@ -143,7 +143,7 @@ impl Dispatch {
                 wants.keeps = requests.get(*id as usize).filter(keeps).map(|_| *id);
             }
             wants.before_call = match node.kind {
-                Kind::Module if wants.together => BeforeCall::Decide,
+                Kind::Module if wants.call_hooks => BeforeCall::Decide,
                 Kind::Module => BeforeCall::Announce,
                 // What it does in training is an effect, which says whether modules around it may be skipped.
                 _ if skips && node.minds_training => BeforeCall::Decide,

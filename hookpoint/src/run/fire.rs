@@ -132,7 +132,7 @@ impl RunState<'_> {
                     Tapped::Nothing => return Ok(None),
                 }
             }
-            // Not of a single value: see `together`, and `any`.
+            // Not of a single value: see `call_hooks` and `any`.
             Action::Call(..) | Action::PatchAny(_) => return Ok(None),
         };
         self.note_fired(*id, request, key);

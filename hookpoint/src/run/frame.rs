@@ -30,7 +30,7 @@ impl Entered {
     /// Does somebody want the arguments?
     const ARGUMENTS: u32 = 1 << 31;
     /// Does somebody want them all at once?
-    const TOGETHER: u32 = 1 << 30;
+    const WHOLE_CALL: u32 = 1 << 30;
     /// Are numbers wanted, too, by which one call is told from another?
     const SCALARS: u32 = 1 << 29;
     const IDLE: Self = Self { depth: 0 };
@@ -68,7 +68,7 @@ impl Entered {
     }
 
     fn depth(&self) -> usize {
-        (self.depth & !(Self::ARGUMENTS | Self::TOGETHER | Self::SCALARS)) as usize
+        (self.depth & !(Self::ARGUMENTS | Self::WHOLE_CALL | Self::SCALARS)) as usize
     }
 
     #[inline(always)]
@@ -91,7 +91,7 @@ impl Entered {
     /// Does somebody want to see all arguments at once, before they are shown one by one?
     #[inline(always)]
     pub fn wants_preview(&self) -> bool {
-        self.depth & Self::TOGETHER != 0
+        self.depth & Self::WHOLE_CALL != 0
     }
 
     /// All arguments.
@@ -308,9 +308,9 @@ impl RunState<'_> {
         let compares = self.listeners.follows.calls && self.compares(depth);
         let arguments = if shown || compares { Entered::ARGUMENTS } else { 0 };
         let scalars = if compares { Entered::SCALARS } else { 0 };
-        let together = is_call && wants.is_some_and(|wants| wants.together);
-        let together = if together { Entered::TOGETHER } else { 0 };
-        Entered { depth: frames.len() as u32 | arguments | scalars | together }
+        let whole_call = is_call && wants.is_some_and(|wants| wants.call_hooks);
+        let whole_call = if whole_call { Entered::WHOLE_CALL } else { 0 };
+        Entered { depth: frames.len() as u32 | arguments | scalars | whole_call }
     }
 
     /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.

@@ -77,7 +77,7 @@ impl RunState<'_> {
         if self.tree.node(node).is_some_and(|node| node.kind == Kind::Module) {
             let (address, type_id) = receiver.place_of(module);
             let at = self.stack.announce(node, address, type_id);
-            if !self.dispatch.at(node).together {
+            if !self.dispatch.at(node).call_hooks {
                 return CallToken(Token::Announced(node, at));
             }
             // In case that its code is not annotated.
@@ -133,6 +133,8 @@ impl RunState<'_> {
         !changes && calls_with_one_tensor(asked.site.method, asked.inputs) && (asked.computable)()
     }
 
+    /// Does before a call of a foreign module what somebody wants there: shows its inputs, has it answered or left out, or
+    /// makes it anew. In `done` is the result, where the source need not make the call.
     #[cold]
     fn decide(
         &self,
@@ -141,47 +143,13 @@ impl RunState<'_> {
         receiver: &Receiver,
         done: &mut Done,
     ) -> Result<CallToken> {
-        let Asked { module, inputs, .. } = *asked;
-        let computable = (asked.computable)();
-        let (layer, maker) = (receiver.module(module), asked.maker(receiver.module(module)));
         let wants = self.dispatch.at(node);
-        let first = inputs.iter().find_map(Erased::tensor);
-        // What a layer with a known width gives is known anyway.
-        let is_lesson =
-            self.is_lesson(wants) && self.tree.node(node).is_some_and(|node| node.width.is_none());
-        let lesson = first
-            .filter(|_| is_lesson)
-            .and_then(|input| self.begin_lesson(node, input, self.effects.count.get()));
-        let (tracked, number) = (self.tracked_inputs(inputs), self.count_call(node));
-        self.in_leaf_call(number);
-        let mut call = Call { lesson, tracked, number, ..Call::of(node) };
+        let first = asked.inputs.iter().find_map(Erased::tensor);
+        let mut call = self.begin_leaf(node, asked.inputs, first);
         let mut new_input = None;
-        let can_replace = |number: usize| {
-            if number == 0 && maker != Maker::Nobody {
-                Replace::Yes
-            } else {
-                Replace::No(NOT_ANEW)
-            }
-        };
         if wants.inputs || self.listeners.hears_every_point() {
-            if wants.together {
-                let mut parts = gathered_inputs(node, inputs, can_replace);
-                self.fire_together(node, When::Before, &Named::default(), &mut parts)?;
-                new_input = parts.first().filter(|part| part.is_new).map(|part| part.tensor.clone());
-                call.called_with = Some(self.stack.begin_call(named(&parts, "in")));
-            } else {
-                for (number, tensor) in inputs.iter().filter_map(Erased::tensor).enumerate() {
-                    let replace = can_replace(number);
-                    let number = number as u32;
-                    let key =
-                        PointKey { node, method: 0, slot: Slot32::Input(number), member: Member::FIRST };
-                    let names = || vec![input_name(number)];
-                    new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
-                }
-            }
-            self.over(node, Over::Values);
-            self.over(node, Over::Inputs);
-            if let Some(error) = self.ended().filter(|_| computable) {
+            new_input = self.show_inputs(asked, asked.maker(receiver.module(asked.module)), &mut call)?;
+            if let Some(error) = self.ended().filter(|_| (asked.computable)()) {
                 *done = Some(Err(error.into_candle()));
                 return Ok(CallToken::IDLE);
             }
@@ -194,7 +162,7 @@ impl RunState<'_> {
             call.entered = true;
         }
         if wants.may_skip && self.may_be_left_out(asked, node) {
-            let facts = || known_layer(receiver.module(module)?)?.outline(first?);
+            let facts = || known_layer(receiver.module(asked.module)?)?.outline(first?);
             if let Some(tensor) = self.replaced(node, first, facts)? {
                 if call.entered {
                     self.hear_leaf_result(
@@ -209,6 +177,64 @@ impl RunState<'_> {
                 return Ok(CallToken::IDLE);
             }
         }
+        self.make(asked, receiver, call, new_input, done)
+    }
+
+    /// What is noted of a call as it begins.
+    fn begin_leaf(&self, node: NodeId, inputs: &[Erased<'_>], first: Option<&Tensor>) -> Call {
+        // What a layer with a known width gives is known anyway.
+        let is_lesson = self.is_lesson(self.dispatch.at(node))
+            && self.tree.node(node).is_some_and(|node| node.width.is_none());
+        let effects = self.effects.count.get();
+        let lesson = first.filter(|_| is_lesson).and_then(|input| self.begin_lesson(node, input, effects));
+        let (tracked, number) = (self.tracked_inputs(inputs), self.count_call(node));
+        self.in_leaf_call(number);
+        Call { lesson, tracked, number, ..Call::of(node) }
+    }
+
+    /// Shows what a foreign module is called with; gives what the first input is replaced by, if it is.
+    fn show_inputs(&self, asked: &Asked<'_>, maker: Maker, call: &mut Call) -> Result<Option<Tensor>> {
+        let (node, mut new_input) = (call.node, None);
+        let can_replace = |number: usize| {
+            if number == 0 && maker != Maker::Nobody {
+                Replace::Yes
+            } else {
+                Replace::No(NOT_ANEW)
+            }
+        };
+        if self.dispatch.at(node).call_hooks {
+            let mut parts = gathered_inputs(node, asked.inputs, can_replace);
+            self.fire_call(node, When::Before, &Named::default(), &mut parts)?;
+            new_input = parts.first().filter(|part| part.is_new).map(|part| part.tensor.clone());
+            call.called_with = Some(self.stack.begin_call(named(&parts, "in")));
+        } else {
+            for (number, tensor) in asked.inputs.iter().filter_map(Erased::tensor).enumerate() {
+                let replace = can_replace(number);
+                let number = number as u32;
+                let key = PointKey { node, method: 0, slot: Slot32::Input(number), member: Member::FIRST };
+                let names = || vec![input_name(number)];
+                new_input = self.fire(key, &names, tensor, replace)?.or(new_input);
+            }
+        }
+        self.over(node, Over::Values);
+        self.over(node, Over::Inputs);
+        Ok(new_input)
+    }
+
+    /// Makes a call with another input than in the source, or so that its result has the right gradient. Any other is made
+    /// by the source.
+    fn make(
+        &self,
+        asked: &Asked<'_>,
+        receiver: &Receiver,
+        mut call: Call,
+        new_input: Option<Tensor>,
+        done: &mut Done,
+    ) -> Result<CallToken> {
+        let Asked { module, inputs, .. } = *asked;
+        let (node, layer) = (call.node, receiver.module(module));
+        let maker = asked.maker(layer);
+        let first = inputs.iter().find_map(Erased::tensor);
         let (differentiates, is_replaced) = (self.gradient().is_some(), new_input.is_some());
         let anew = differentiates && maker != Maker::Nobody;
         let Some(input) = new_input.or_else(|| first.cloned().filter(|_| anew)) else {
@@ -318,7 +344,7 @@ impl RunState<'_> {
         let output = || vec!["out".to_string()];
         let patched = self.patch_value(&key, &output, ops, &mut result);
         let fired = patched.and_then(|()| match inputs {
-            Some(inputs) => self.fire_result_together(&call, &inputs, ops, &mut result),
+            Some(inputs) => self.fire_result_of_call(&call, &inputs, ops, &mut result),
             None => self.fire_result(&call, ops, &mut result),
         });
         if !ops.is_one_tensor() {
@@ -344,7 +370,7 @@ impl RunState<'_> {
     }
 
     /// The same, all tensors at once.
-    fn fire_result_together(
+    fn fire_result_of_call(
         &self,
         call: &Call,
         inputs: &Named,
@@ -356,7 +382,7 @@ impl RunState<'_> {
         if let Some(first) = parts.first() {
             self.end_lesson(call.lesson, &first.tensor);
         }
-        self.fire_together(call.node, When::After, inputs, &mut parts)?;
+        self.fire_call(call.node, When::After, inputs, &mut parts)?;
         scatter(&parts, |f| ops.each_tensor(result.reborrow(), f))?;
         Ok(parts.len() as u32)
     }

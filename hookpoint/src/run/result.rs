@@ -128,7 +128,7 @@ impl RunState<'_> {
             member,
         };
         if let (Some(Ok(tensor)), false) =
-            (plain.get_mut::<candle_core::Result<Tensor>>(), is_call && wants.together)
+            (plain.get_mut::<candle_core::Result<Tensor>>(), is_call && wants.call_hooks)
         {
             self.end_lesson(lesson, tensor);
             if self.keeps(key(Member::FIRST), tensor)? {
@@ -147,8 +147,8 @@ impl RunState<'_> {
             self.patch_any(key(whole), &names, found, &mut |any| (copy.put)(result, any))?;
         }
         let mut parts = 0;
-        let together = is_call && wants.together;
-        if let Some(each_tensor) = ops.each_tensor.filter(|_| together) {
+        let whole_call = is_call && wants.call_hooks;
+        if let Some(each_tensor) = ops.each_tensor.filter(|_| whole_call) {
             let mut gathered = gather(node, self.members(), names, |f| each_tensor(result, f))?;
             parts = gathered.len() as u32;
             if let Some(first) = gathered.first() {
@@ -161,7 +161,7 @@ impl RunState<'_> {
                 .get_mut(depth - 1)
                 .and_then(|frame| frame.arguments.previewed.take());
             let inputs = previewed.map(|previewed| previewed.inputs).unwrap_or_default();
-            self.fire_together(node, When::After, &inputs, &mut gathered)?;
+            self.fire_call(node, When::After, &inputs, &mut gathered)?;
             scatter(&gathered, |f| each_tensor(result, f))?;
         } else if let Some(each_tensor) = ops.each_tensor {
             let names = |part: u32, label: &str| {
