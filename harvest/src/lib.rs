@@ -61,23 +61,42 @@
 //!
 //! The files had mostly stayed in the system's memory. Recording took 55 MB for shards of 16 MiB.
 
+mod corpus;
 mod durable;
+mod engine;
+mod error;
+mod job;
 mod manifest;
 mod opened;
 mod order;
+mod parallel;
+pub mod program;
 mod prompt;
 mod reader;
 mod reading;
 mod recorder;
 mod rows;
+mod sealed;
 mod shard;
 mod source;
+mod status;
+mod storage;
+mod unit;
+mod worker;
 
+pub use error::HarvestError;
+pub use hookpoint::Result;
+pub use job::{Corpus, CorpusFile, Documents, Estimate, FileHash, Job, Planner, Unit};
 pub use manifest::{Manifest, ModelInfo, PointInfo, ShardInfo};
 pub use opened::Store;
+pub use program::main;
 pub use prompt::{Prompt, PromptHasher};
 pub use reader::{Aligned, Batches};
 pub use reading::{Position, Reading};
 pub use recorder::{Progress, Recorder};
 pub use rows::Rows;
+pub use sealed::{collect_garbage, seal, Collected, Seal};
 pub use source::ActivationSource;
+pub use status::{missing, FailedUnit, Status};
+pub use storage::Storage;
+pub use worker::{annotated, Load, NextBatch, Outcome, Subject, Summary, TakeValues, Worker};

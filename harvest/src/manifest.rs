@@ -14,15 +14,17 @@ use super::prompt::Chain;
 use super::rows::{check_dtype, Rows};
 
 pub(super) const FILE: &str = "manifest.json";
-const FORMAT: &str = "hookpoint activation store";
+pub(super) const FORMAT: &str = "hookpoint activation store";
 const VERSION: u32 = 1;
+/// A shard is spoken of in about 400 bytes.
+const LONGEST: u64 = 1 << 28;
 
 /// What a store says about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
     format: String,
-    version: u32,
+    pub(super) version: u32,
     /// What has computed the rows.
     pub model: ModelInfo,
     /// What a row is.
@@ -33,13 +35,13 @@ pub struct Manifest {
     pub points: Vec<PointInfo>,
     /// How many rows there are of each point.
     pub rows: usize,
-    /// From how many batches of the corpus they are.
+    /// From how many batches of the corpus they are; in a sealed harvest, from how many sequences.
     pub batches: usize,
     /// The hash of those batches.
     pub prompts: String,
     /// Was the corpus recorded to its end?
     pub complete: bool,
-    /// The files.
+    /// The files. None are named here in a sealed harvest, which has them in pages that are read when they are needed.
     pub shards: Vec<ShardInfo>,
 }
 
@@ -128,9 +130,18 @@ impl Manifest {
         create_with(&folder.join(FILE), &text)
     }
 
+    /// The version that a manifest claims, if there is one.
+    pub(super) fn version_in(folder: &Path) -> Option<u64> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u64,
+        }
+        let mut text = Vec::new();
+        File::open(folder.join(FILE)).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+        serde_json::from_slice::<Head>(&text).ok().map(|head| head.version)
+    }
+
     pub(super) fn load(folder: &Path) -> Result<Self> {
-        // A shard is spoken of in about 400 bytes.
-        const LONGEST: u64 = 1 << 28;
         let path = folder.join(FILE);
         let opened = File::open(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::msg(format!(

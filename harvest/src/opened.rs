@@ -8,11 +8,16 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use hookpoint::{Error, ErrorKind, Pattern, Result};
 
+use super::error::HarvestError;
+use super::job;
 use super::manifest::{Manifest, ShardInfo};
+use super::order::{chunks, Chunk};
 use super::reader::{Aligned, Batches, Reader};
 use super::reading::Reading;
 use super::rows::{for_dtype, tensor, Batch};
+use super::sealed::Sealed;
 use super::shard::Shard;
+use super::storage::{is_url, Storage};
 
 /// Activations in a folder, as a [`Recorder`](super::Recorder) wrote them. It may still be at it: a store has the
 /// rows that were there when it was opened. The [module](super) has an example.
@@ -22,25 +27,47 @@ pub struct Store {
     manifest: Arc<Manifest>,
     /// The shards whose content was compared with the manifest.
     verified: Arc<[AtomicBool]>,
+    /// Of format 2, where this is not a folder that a recorder wrote.
+    sealed: Option<Arc<Sealed>>,
 }
 
 impl Store {
-    /// Opens the store in a folder. Every file is compared with what the manifest says about its size, points, shapes
-    /// and dtype.
+    /// Opens a store: a folder that a recorder wrote, or the root of a sealed harvest, which may be a URL such as
+    /// `s3://bucket/run`.
+    ///
+    /// Every file of a recorder is compared with what the manifest says about its size, points, shapes and dtype. Of a
+    /// harvest only the manifest is read now; what else it has is checked when it is read.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref().to_path_buf();
+        let root = folder.to_str().unwrap_or_default();
+        if is_url(root) || Manifest::version_in(&folder) == Some(2) || folder.join(job::FILE).is_file() {
+            return Self::open_in(&Storage::find(root)?);
+        }
         let manifest = Arc::new(Manifest::load(&folder)?);
         let verified = manifest.shards.iter().map(|_| AtomicBool::new(false)).collect();
-        let store = Self { folder, manifest, verified };
+        let store = Self { folder, manifest, verified, sealed: None };
         for info in &store.manifest.shards {
             store.open_shard(info)?;
         }
         Ok(store)
     }
 
+    /// Opens a sealed harvest in any storage.
+    pub fn open_in(storage: &Storage) -> Result<Self> {
+        let sealed = Sealed::open(storage.clone())?;
+        let manifest = Arc::new(sealed.about());
+        let folder = PathBuf::from(storage.name());
+        Ok(Self { folder, manifest, verified: Arc::new([]), sealed: Some(Arc::new(sealed)) })
+    }
+
     /// What it says about itself.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Is it a harvest, rather than what a recorder wrote?
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
     }
 
     /// How many rows there are of each point.
@@ -82,6 +109,12 @@ impl Store {
         }
         let width = self.width(point)?;
         let mut bytes = vec![0; rows.len() * width];
+        if let Some(sealed) = &self.sealed {
+            let targets = &mut [bytes];
+            sealed.read(std::slice::from_ref(&rows), &[(point, width)], targets)?;
+            let [bytes] = targets;
+            return self.tensor(point, bytes, rows.len(), device);
+        }
         let mut first = 0;
         for (number, info) in self.manifest.shards.iter().enumerate() {
             let (begin, end) = (rows.start.max(first), rows.end.min(first + info.rows));
@@ -97,12 +130,95 @@ impl Store {
         self.tensor(point, &bytes, rows.len(), device)
     }
 
+    /// The tokens at whose positions rows were taken, in the order in which they were recorded. Only a harvest has them.
+    pub fn tokens(&self, rows: Range<usize>) -> Result<Vec<u32>> {
+        let root = || self.folder.display().to_string();
+        let sealed = self.sealed.as_ref().ok_or_else(|| HarvestError::NoTokens { root: root() })?;
+        if rows.start > rows.end || rows.end > self.rows() {
+            return Err(HarvestError::NoRows {
+                root: root(),
+                start: rows.start,
+                end: rows.end,
+                rows: self.rows(),
+            }
+            .into());
+        }
+        let mut targets = [vec![0; rows.len() * 4]];
+        sealed.read(&[rows], &[(sealed.tokens_column(), 4)], &mut targets)?;
+        let [bytes] = targets;
+        Ok(bytes.chunks_exact(4).filter_map(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes).collect())
+    }
+
     /// Compares the content of all files with the manifest.
     pub fn verify(&self) -> Result<()> {
+        if let Some(sealed) = &self.sealed {
+            let mut columns = vec![(sealed.tokens_column(), 4)];
+            for point in 0..self.manifest.points.len() {
+                columns.push((point, self.width(point)?));
+            }
+            return sealed.verify(&columns);
+        }
         self.manifest.shards.iter().try_for_each(|info| Shard::verify(&self.folder.join(&info.file), info))
     }
 
-    pub(super) fn verify_once(&self, number: usize) -> Result<()> {
+    /// The rows as runs of so many, about.
+    pub(super) fn chunks(&self, rows: usize) -> Vec<Chunk> {
+        match &self.sealed {
+            // A run may go on in the next shard here.
+            Some(_) => chunks(&[self.rows()], rows),
+            None => chunks(&self.manifest.shards.iter().map(|shard| shard.rows).collect::<Vec<_>>(), rows),
+        }
+    }
+
+    /// How many bytes a run of rows should have. A request over a network takes as long as reading some megabytes.
+    pub(super) fn chunk_bytes(&self) -> usize {
+        match &self.sealed {
+            Some(sealed) if sealed.is_remote() => 8 << 20,
+            Some(_) => 1 << 20,
+            None => 128 << 10,
+        }
+    }
+
+    /// Reads runs of rows of several points, each with the bytes of a row, one behind the other into a target for each
+    /// point. The runs are in the order of the store.
+    pub(super) fn fill(
+        &self,
+        runs: &[Chunk],
+        points: &[(usize, usize)],
+        targets: &mut [Vec<u8>],
+    ) -> Result<()> {
+        if let Some(sealed) = &self.sealed {
+            let runs: Vec<Range<usize>> = runs.iter().map(|run| run.start..run.start + run.rows).collect();
+            return sealed.read(&runs, points, targets);
+        }
+        let mut at = 0;
+        let mut open = None;
+        for Chunk { shard: number, start, rows } in runs.iter().copied() {
+            if open.as_ref().is_none_or(|(opened, _)| *opened != number) {
+                self.verify_once(number)?;
+                open = Some((number, self.shard(number)?));
+            }
+            let Some((_, (path, shard))) = &mut open else { continue };
+            for (data, (point, width)) in targets.iter_mut().zip(points) {
+                let target = data.get_mut(at * width..(at + rows) * width).unwrap_or_default();
+                shard.read(path, *point, start..start + rows, target)?;
+            }
+            at += rows;
+        }
+        Ok(())
+    }
+
+    /// What the content depends on, for the mark of a position.
+    pub(super) fn identify(&self, hasher: &mut blake3::Hasher) {
+        if let Some(sealed) = &self.sealed {
+            hasher.update(sealed.id().as_bytes());
+        }
+        for shard in &self.manifest.shards {
+            hasher.update(format!("{} {}", shard.rows, shard.blake3).as_bytes());
+        }
+    }
+
+    fn verify_once(&self, number: usize) -> Result<()> {
         let (Some(info), Some(verified)) = (self.manifest.shards.get(number), self.verified.get(number))
         else {
             return Ok(());
@@ -114,7 +230,7 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn shard(&self, number: usize) -> Result<(PathBuf, Shard)> {
+    fn shard(&self, number: usize) -> Result<(PathBuf, Shard)> {
         let info = self.manifest.shards.get(number);
         let info = info.ok_or_else(|| Error::msg(format!("there is no shard {number}")))?;
         Ok((self.folder.join(&info.file), self.open_shard(info)?))

@@ -5,7 +5,6 @@
 //! read into the buffer, and their rows are put into a random order there. A store that fits into the buffer is so
 //! shuffled as a whole. Seed and epoch determine everything: a place in the order is a number of rows.
 
-use super::manifest::ShardInfo;
 use hookpoint_models::init::Init;
 
 /// Rows of one shard that are read at once.
@@ -17,12 +16,13 @@ pub(super) struct Chunk {
 }
 
 /// The rows of all shards, in the order in which they were written.
-pub(super) fn chunks(shards: &[ShardInfo], rows: usize) -> Vec<Chunk> {
+/// Shards are given by their number of rows.
+pub(super) fn chunks(shards: &[usize], rows: usize) -> Vec<Chunk> {
     let rows = rows.max(1);
     let mut chunks = Vec::new();
-    for (shard, info) in shards.iter().enumerate() {
-        for start in (0..info.rows).step_by(rows) {
-            chunks.push(Chunk { shard, start, rows: rows.min(info.rows - start) });
+    for (shard, all) in shards.iter().enumerate() {
+        for start in (0..*all).step_by(rows) {
+            chunks.push(Chunk { shard, start, rows: rows.min(all - start) });
         }
     }
     chunks

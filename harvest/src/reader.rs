@@ -3,13 +3,11 @@
 use candle_core::Tensor;
 use hookpoint::{Error, Result};
 
+use super::error::HarvestError;
 use super::opened::Store;
-use super::order::{chunks, of_epoch, shuffle, Chunk};
+use super::order::{of_epoch, shuffle, Chunk};
 use super::reading::{Position, Reading};
 use super::source;
-
-/// How much is read at once, about.
-const CHUNK_BYTES: usize = 128 << 10;
 
 /// The rows of one point, as batches `[n, ..]`. Made by [`Store::read`].
 ///
@@ -56,6 +54,8 @@ pub(super) struct Reader {
     /// Their numbers, and the bytes of a row of each.
     points: Vec<(usize, usize)>,
     reading: Reading,
+    /// How many rows an epoch has.
+    rows: usize,
     chunk_rows: usize,
     buffer_rows: usize,
     epoch: u64,
@@ -90,11 +90,13 @@ impl Reader {
         let points = points.into_iter().map(|point| Ok((point, store.width(point)?)));
         let points = points.collect::<Result<Vec<(usize, usize)>>>()?;
         let row_bytes = points.iter().map(|(_, width)| width).sum::<usize>().max(1);
-        let chunk_rows = (CHUNK_BYTES / row_bytes).max(1);
+        let chunk_rows = (store.chunk_bytes() / row_bytes).max(1);
         let buffer_rows = (reading.buffer_bytes / row_bytes).max(1);
         let buffer = Buffer { data: points.iter().map(|_| Vec::new()).collect(), ..Buffer::default() };
+        let order = chunks_of(&store, chunk_rows, reading.part)?;
         let mut reader = Self {
-            order: chunks(&store.manifest().shards, chunk_rows),
+            rows: order.iter().map(|chunk| chunk.rows).sum(),
+            order,
             store,
             points,
             chunk_rows,
@@ -120,6 +122,11 @@ impl Reader {
         &self.store
     }
 
+    /// How many rows an epoch has.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
     pub(super) fn reading(&self) -> &Reading {
         &self.reading
     }
@@ -143,15 +150,16 @@ impl Reader {
             epoch: self.epoch,
             row: self.row,
             seed: self.reading.seed,
-            rows: self.store.rows(),
+            rows: self.rows,
             chunk: self.chunk_rows,
             buffer: self.buffer_rows,
+            part: self.reading.part,
         }
     }
 
     pub(super) fn go_to(&mut self, position: Position) -> Result<()> {
         let here = Position { epoch: position.epoch, row: position.row, ..self.position() };
-        if here != position || position.row > self.store.rows() {
+        if here != position || position.row > self.rows {
             return Err(Error::msg(format!(
                 "{position:?} is a place in another order than this one, {:?}\n  read on with the same store, points, \
                  seed and buffer",
@@ -190,7 +198,7 @@ impl Reader {
         self.buffer.given = 0;
         if let Some(seed) = self.reading.seed {
             // From the same start for every epoch, so that an epoch can be begun without those before it.
-            self.order = chunks(&self.store.manifest().shards, self.chunk_rows);
+            self.order.sort_unstable_by_key(|chunk| (chunk.shard, chunk.start));
             shuffle(&mut self.order, &mut of_epoch(seed, epoch));
         }
     }
@@ -218,20 +226,7 @@ impl Reader {
         for (data, (_, width)) in self.buffer.data.iter_mut().zip(&self.points) {
             data.resize(rows * width, 0);
         }
-        let mut at = 0;
-        let mut open = None;
-        for Chunk { shard: number, start, rows } in next {
-            if open.as_ref().is_none_or(|(opened, _)| *opened != number) {
-                self.store.verify_once(number)?;
-                open = Some((number, self.store.shard(number)?));
-            }
-            let Some((_, (path, shard))) = &mut open else { continue };
-            for (data, (point, width)) in self.buffer.data.iter_mut().zip(&self.points) {
-                let target = data.get_mut(at * width..(at + rows) * width).unwrap_or_default();
-                shard.read(path, *point, start..start + rows, target)?;
-            }
-            at += rows;
-        }
+        self.store.fill(&next, &self.points, &mut self.buffer.data)?;
         self.buffer.order = (0..rows).collect();
         self.buffer.given = 0;
         self.filling += 1;
@@ -247,10 +242,10 @@ impl Reader {
 
     /// The next rows of an epoch, at most so many.
     pub(super) fn take(&mut self, most: usize) -> Option<Result<Vec<Tensor>>> {
-        if self.failed || self.store.rows() == 0 {
+        if self.failed || self.rows == 0 {
             return None;
         }
-        if self.row == self.store.rows() {
+        if self.row == self.rows {
             self.start_epoch(self.epoch + 1);
         }
         if self.reading.epochs.is_some_and(|epochs| self.epoch >= epochs) {
@@ -262,7 +257,7 @@ impl Reader {
     }
 
     fn batch(&mut self, most: usize) -> Result<Vec<Tensor>> {
-        let count = most.min(self.store.rows() - self.row);
+        let count = most.min(self.rows - self.row);
         let mut rows: Vec<Vec<u8>> =
             self.points.iter().map(|(_, width)| Vec::with_capacity(count * width)).collect();
         let mut left = count;
@@ -288,4 +283,20 @@ impl Reader {
         });
         tensors.collect()
     }
+}
+
+/// The chunks of a part. Every so many-th, so that parts are alike, and the same in all epochs, so that they have as many
+/// rows.
+fn chunks_of(store: &Store, chunk_rows: usize, (part, parts): (usize, usize)) -> Result<Vec<Chunk>> {
+    if part >= parts {
+        return Err(HarvestError::NoPart { part, parts }.into());
+    }
+    let mut chunks = store.chunks(chunk_rows);
+    if parts > 1 {
+        chunks = chunks.into_iter().skip(part).step_by(parts).collect();
+        if chunks.is_empty() {
+            return Err(HarvestError::NoPart { part, parts }.into());
+        }
+    }
+    Ok(chunks)
 }

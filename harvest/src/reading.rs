@@ -16,6 +16,8 @@ pub struct Reading {
     pub(super) device: Device,
     pub(super) dtype: Option<DType>,
     pub(super) from: Option<Position>,
+    /// Every how many-th chunk, and which of them.
+    pub(super) part: (usize, usize),
 }
 
 impl Reading {
@@ -29,6 +31,7 @@ impl Reading {
             device: Device::Cpu,
             dtype: None,
             from: None,
+            part: (0, 1),
         }
     }
 
@@ -74,6 +77,14 @@ impl Reading {
         self
     }
 
+    /// One of several parts of the rows, for several trainers that share a store: part `number` of `parts`, counted from
+    /// 0. Together the parts have every row once, and each is shuffled by itself. Parts are made of short runs of rows, so
+    /// all of them are alike.
+    pub fn part(mut self, number: usize, parts: usize) -> Self {
+        self.part = (number, parts);
+        self
+    }
+
     /// Goes on where another reader was, with the same store, seed and buffer.
     pub fn from(mut self, position: Position) -> Self {
         self.from = Some(position);
@@ -113,4 +124,15 @@ pub struct Position {
     pub(super) rows: usize,
     pub(super) chunk: usize,
     pub(super) buffer: usize,
+    /// Which part, of how many.
+    #[serde(default = "whole", skip_serializing_if = "is_whole")]
+    pub(super) part: (usize, usize),
+}
+
+fn whole() -> (usize, usize) {
+    (0, 1)
+}
+
+fn is_whole(part: &(usize, usize)) -> bool {
+    *part == whole()
 }

@@ -6,6 +6,7 @@ use candle_core::DType;
 use hookpoint::{Access, ActivationCache, AutoHook, Error, Lent, Plan, Result};
 
 use super::durable::{self, Lock};
+use super::error::HarvestError;
 use super::manifest::{self, shard_file, Manifest, ModelInfo};
 use super::opened::Store;
 use super::prompt::{Chain, Prompt};
@@ -167,6 +168,9 @@ impl<'a> Recorder<'a> {
         run: &mut impl FnMut(&B) -> Result<ActivationCache>,
     ) -> Result<State> {
         let store = Store::open(folder)?;
+        if store.is_sealed() {
+            return Err(HarvestError::SealedStore { root: folder.display().to_string() }.into());
+        }
         let mut manifest = store.manifest().clone();
         let mut prompts = Chain::default();
         let (mut first, mut taken) = (None, 0usize);

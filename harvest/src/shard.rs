@@ -43,6 +43,11 @@ impl Filling {
         }
     }
 
+    /// The rows of each point.
+    pub(super) fn into_data(self) -> Vec<Vec<u8>> {
+        self.data
+    }
+
     /// Puts the rows on the disk, and says what a manifest has to say about them.
     pub(super) fn write(
         self,
@@ -68,10 +73,10 @@ impl Filling {
 }
 
 /// The rows of one point, for the file.
-struct Column<'d> {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    data: &'d [u8],
+pub(super) struct Column<'d> {
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub data: &'d [u8],
 }
 
 impl View for Column<'_> {
@@ -92,7 +97,7 @@ impl View for Column<'_> {
     }
 }
 
-fn stored(dtype: DType) -> Dtype {
+pub(super) fn stored(dtype: DType) -> Dtype {
     match dtype {
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,

@@ -91,7 +91,7 @@ impl ActivationSource for Batches {
         if row == rows_before(&reader.position()) && !reader.failed() {
             return Ok(());
         }
-        let rows = (reader.store().rows() as u64).max(1);
+        let rows = (reader.rows() as u64).max(1);
         let place = Position { epoch: row / rows, row: (row % rows) as usize, ..reader.position() };
         reader.go_to(place)
     }
@@ -109,15 +109,16 @@ fn first_row(reader: &Reader) -> u64 {
 
 /// The upper bits of a position: other rows, or another order of them, have others.
 pub(super) fn mark(reader: &Reader) -> u64 {
-    let Position { epoch: _, row: _, seed, rows, chunk, buffer } = reader.position();
+    let Position { epoch: _, row: _, seed, rows, chunk, buffer, part } = reader.position();
     let mut hasher = blake3::Hasher::new();
     hasher.update(format!("{seed:?} {rows} {chunk} {buffer} {}", first_row(reader)).as_bytes());
     let manifest = reader.store().manifest();
     for point in reader.points() {
         hasher.update(manifest.points.get(point).map_or("", |point| &point.name).as_bytes());
     }
-    for shard in &manifest.shards {
-        hasher.update(format!("{} {}", shard.rows, shard.blake3).as_bytes());
+    reader.store().identify(&mut hasher);
+    if part != (0, 1) {
+        hasher.update(format!("{part:?}").as_bytes());
     }
     let [first, second, ..] = *hasher.finalize().as_bytes();
     u64::from(u16::from_le_bytes([first, second]))

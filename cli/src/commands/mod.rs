@@ -9,6 +9,7 @@ pub mod attribute;
 pub mod cache;
 pub mod completions;
 pub mod generate;
+pub mod harvest;
 pub mod look;
 pub mod patch;
 pub mod points;
@@ -100,6 +101,8 @@ pub enum Command {
     /// `use hookpoint::..`. All the rest stays as it is, byte for byte, and what is annotated already is left
     /// alone.
     Annotate(annotate::Args),
+    /// Compute activations of a corpus, here or on many machines, and store them
+    Harvest(harvest::Args),
 }
 
 impl Command {
@@ -124,6 +127,7 @@ impl Command {
             Self::Man(args) => completions::man(args),
             Self::Schema(args) => schema::run(args),
             Self::Annotate(args) => annotate::run(args),
+            Self::Harvest(args) => Ok(harvest::run(args)),
         }
     }
 }

@@ -104,6 +104,26 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The ids of a document, without the special tokens that a template would put around a prompt: what stands between
+    /// documents is decided by whoever joins them. A document may be empty, and words that are not known become the
+    /// token for that, if there is one.
+    ///
+    /// ```
+    /// # use hookpoint_models::language::{LanguageModel, Tokenizer};
+    /// # let model = hookpoint_models::gpt2::Gpt2::embedded(&candle_core::Device::Cpu)?;
+    /// let tokenizer = model.tokenizer()?;
+    /// assert_eq!(tokenizer.encode_document("")?, []);
+    /// assert_eq!(tokenizer.encode_document(" Mary")?, tokenizer.encode(" Mary")?);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn encode_document(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self.0.encode_fast(text, false).map_err(|source| {
+            let begin: String = text.chars().take(40).collect();
+            Error::msg(format!("cannot tokenize the document that begins with `{begin}`: {source}"))
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
     /// The ids of a text, or of a pair, each with its type; words that are not known become the token for that.
     pub(crate) fn encode_typed(&self, text: &str, second: Option<&str>) -> Result<Vec<(u32, u32)>> {
         let encoded = match second {

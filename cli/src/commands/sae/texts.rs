@@ -70,7 +70,7 @@ impl<'a, M: LanguageModel> Texts<'a, M> {
     pub fn endless(&mut self) -> hookpoint::Result<Tensor> {
         let tokens = match self.next() {
             Ok(Some(tokens)) => tokens,
-            Ok(None) => self.again().map_err(|error| Error::other(error))?,
+            Ok(None) => self.again().map_err(Error::other)?,
             Err(error) => return Err(Error::other(error)),
         };
         self.subject.ids(&tokens)
