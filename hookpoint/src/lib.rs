@@ -136,6 +136,9 @@
 //! the point, or something on the way has no backward. The crate `hookpoint-interp` has attribution patching,
 //! integrated gradients and gradient times activation.
 //!
+//! [`Plan::certify`] compares gradients with how the loss really changes, in a few more runs, and fails if they do not agree:
+//! it finds what cannot be seen in code that is not annotated.
+//!
 //! # Caches
 //!
 //! An [`ActivationCache`] holds tensors by the names of their points, in the order in which they were

@@ -1,6 +1,7 @@
 //! What is to be done with a model: hooks, patches and caches, gathered once and run often.
 
 mod backward;
+mod certify;
 mod finish;
 mod prepared;
 mod ran;
@@ -30,6 +31,8 @@ use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
+pub(crate) use certify::{judge, Judged, Measured, Precision};
+pub use certify::{Certificate, Certified};
 use prepared::{Prepared, Recorded};
 pub use ran::Run;
 pub use scan::Scan;

@@ -372,6 +372,30 @@ pub enum ErrorKind {
         /// The operations, with the shapes that they were given and gave.
         operations: Vec<String>,
     },
+    /// The gradient does not agree with how the loss changes.
+    #[error(
+        "the gradient at {} is wrong: along a direction it says {said:.6e}, and the loss changes by {difference:.6e}\n  \
+         {}; an operation there gives another gradient than it should: one with a wrong `bwd`, work on another thread, a \
+         `detach`, a rounded value, or one of candle's in code without annotations",
+        quoted(point),
+        where_it_agrees(agrees.as_deref())
+    )]
+    GradientDisagrees {
+        /// The point nearest to the loss where it does not agree.
+        point: String,
+        /// The slope that the gradient gives.
+        said: f64,
+        /// The slope that differences give.
+        difference: f64,
+        /// The next point towards the loss, where it agrees.
+        agrees: Option<String>,
+    },
+    /// Gradients can neither be confirmed nor refuted.
+    #[error("the gradients cannot be certified: {reason}")]
+    NotCertified {
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// Two runs that are compared reach a point differently often.
     #[error("{} was reached {clean} times in the clean run and {corrupted} times in the corrupted one\n  compare runs whose inputs have the same shape, or name one call, as in `path#0`", quoted(point))]
     CallsDiffer {
@@ -767,6 +791,18 @@ fn loss_fault(dtype: &Option<String>) -> String {
         None => "it was computed from nothing tracked; ask for the gradient at points that it depends \
                  on, with `.cache_grad(..)` or `.hook_grad(..)`"
             .to_string(),
+    }
+}
+
+fn where_it_agrees(agrees: Option<&str>) -> String {
+    match agrees {
+        Some(point) => {
+            format!(
+                "it agrees at {}, which comes later: look at what the model does between the two",
+                quoted(point)
+            )
+        }
+        None => "look at what the model does between this point and the loss".to_string(),
     }
 }
 

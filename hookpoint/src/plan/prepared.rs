@@ -46,6 +46,7 @@ impl<M: AutoHook, H: Access<M>> Plan<'_, M, H> {
             dispatch: &prepared.dispatch,
             schedule: prepared.schedule.as_ref(),
             audience: &self.audience,
+            nudge: None,
         }
     }
 }

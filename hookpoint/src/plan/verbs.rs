@@ -9,7 +9,7 @@ use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::recording::Recording;
-use crate::run::{all_change, Action, Finished, Keeps, Listens, Log, Request, Tape};
+use crate::run::{all_change, Action, Audience, Finished, Keeps, Listens, Log, Nudge, Order, Request, Tape};
 use crate::tree::{AutoHook, Tree};
 
 /// A run that is over, and what it was asked.
@@ -206,6 +206,26 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let (prepared, (output, mut finished)) = self.go_with(listens, |_| Tape::noting(Keeps::Shapes), f)?;
         recording.compare_rows(&finished.log.take().unwrap_or_default(), *copies);
         Ok((prepared, (output, finished)))
+    }
+
+    /// Runs the model for a certificate of gradients, with the listeners of the user or without.
+    pub(super) fn go_nudged<T, E: Into<BoxedError>>(
+        &self,
+        nudge: &Rc<Nudge>,
+        is_heard: bool,
+        f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
+    ) -> Result<Ran<'a, T>> {
+        self.check_recording()?;
+        let prepared = self.prepared()?;
+        let nobody = Audience::default();
+        let finished = H::lend(&self.hooked, |hooked| {
+            let asked = self.asked(&prepared);
+            let audience = if is_heard { asked.audience } else { &nobody };
+            let asked = Order { nudge: Some(nudge), audience, ..asked };
+            let (model, learned) = hooked.parts();
+            execute(&asked, Listens::GRADIENT, learned, asked.replaying(), || H::run(model, f))
+        })?;
+        Ok((prepared, finished))
     }
 
     fn go_with<T, E: Into<BoxedError>>(

@@ -68,7 +68,7 @@ pub(crate) use finished::{Finished, Met};
 pub use frame::Entered;
 #[cfg(test)]
 pub(crate) use gradient::Taps;
-pub(crate) use gradient::{Allows, BackwardPass};
+pub(crate) use gradient::{Allows, BackwardPass, Nudge};
 pub use gradient::{BackwardCall, OpSite};
 pub use hookpoint_grad::rule::OpKind;
 pub(crate) use listening::Listens;

@@ -7,7 +7,7 @@ use super::audience::Audience;
 use super::counts::{Counts, Scratch};
 use super::effects::Memory;
 use super::finished::Finished;
-use super::gradient::Gradient;
+use super::gradient::{Gradient, Nudge};
 use super::listening::{Listeners, Listens};
 use super::outcome::Outcome;
 use super::points::{CaptureAny, Captures, Kept};
@@ -33,6 +33,8 @@ pub(crate) struct Order<'a> {
     pub schedule: Option<&'a Schedule>,
     /// The listeners of the plan.
     pub audience: &'a Audience<'a>,
+    /// Whether gradients are compared with differences.
+    pub nudge: Option<&'a Rc<Nudge>>,
 }
 
 impl<'a> Order<'a> {
