@@ -31,7 +31,7 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// which names the point nearest to the loss where they do not. A plan that wants gradients at no point is
     /// certified at all points that its run reaches: so a training step with variables alone is, too.
     ///
-    /// It takes 9 forward passes with one direction: [`Certificate::runs`] has how many there were. Where gradients
+    /// It takes five forward passes with one direction: [`Certificate::runs`] has how many there were. Where gradients
     /// disagree, finding the point takes some dozens. The closure is called for each of them, and must compute the
     /// same each time: hooks are called again, listeners are not.
     ///
