@@ -29,6 +29,7 @@ mod activation;
 mod attention;
 mod conv;
 mod elementwise;
+mod extreme;
 mod kept;
 pub mod layer;
 mod node;

@@ -44,8 +44,14 @@ macro_rules! operations {
                 "interpolate1d" 1 Wrong(nearest1d);
                 "interpolate2d" 1 Wrong(nearest2d);
                 "matmul" 2 Rule(matmul);
+                "max" 1 Rule(extreme);
+                "max_all" 1 Rule(extreme_of_all);
+                "max_keepdim" 1 Rule(extreme);
                 "max_pool2d" 1 Wrong(max_pool2d);
                 "max_pool2d_with_stride" 1 Wrong(max_pool2d_with_stride);
+                "min" 1 Rule(extreme);
+                "min_all" 1 Rule(extreme_of_all);
+                "min_keepdim" 1 Rule(extreme);
                 "mul" 2 Rule(mul);
                 "scatter" 1 Wrong(scatter);
                 "scatter_add" 1 Wrong(scatter_add);

@@ -7,6 +7,7 @@ use super::activation::{gelu_erf_rule, gelu_rule};
 use super::attention::{flash_rule, sdpa_rule, Attention};
 use super::conv::{conv_rule, conv_transpose_rule, Moves};
 use super::elementwise::{binary_rule, where_rule, Binary};
+use super::extreme::{extreme_rule, Over};
 use super::norm::{norm_rule, Mean};
 use super::pool::{pool_rule, Pool};
 use super::product::matmul_rule;
@@ -125,6 +126,16 @@ pub fn scatter(given: &Given, value: Tensor) -> Made {
 pub fn scatter_add(given: &Given, value: Tensor) -> Made {
     let x = given.tensor(0)?;
     some(scatter_add_rule(x, given.tensor(1)?, given.tensor(2)?, given.dim(3, x)?, value))
+}
+
+/// `x.max(dim)`, `x.min_keepdim(dim)`
+pub fn extreme(given: &Given, value: Tensor) -> Made {
+    let x = given.tensor(0)?;
+    some(extreme_rule(x, Over::Dim(given.dim(1, x)?), value))
+}
+
+pub fn extreme_of_all(given: &Given, value: Tensor) -> Made {
+    some(extreme_rule(given.tensor(0)?, Over::Everything, value))
 }
 
 /// `x.unfold(dim, size, step)`

@@ -55,6 +55,9 @@ pub(crate) mod sealed {
 
     #[allow(private_interfaces)]
     pub trait Access<M>: Sized + for<'m> Lends<'m, M> {
+        /// May several runs go on at one time?
+        const SHARED: bool;
+
         fn hooked(&self) -> &Hooked<M>;
         fn model(&self) -> &M {
             self.hooked()
@@ -64,6 +67,13 @@ pub(crate) mod sealed {
             M: AutoHook,
         {
             Hooked::tree(self.hooked())
+        }
+        /// Another one for every model, and after a change of it.
+        fn version(&self) -> u64
+        where
+            M: AutoHook,
+        {
+            self.hooked().version()
         }
         fn hooks<'s>(&'s self) -> &'s HookManager
         where
@@ -93,6 +103,8 @@ impl<M: AutoHook> Access<M> for &Hooked<M> {}
 
 #[allow(private_interfaces)]
 impl<M: AutoHook> sealed::Access<M> for &Hooked<M> {
+    const SHARED: bool = true;
+
     fn hooked(&self) -> &Hooked<M> {
         self
     }
@@ -123,6 +135,8 @@ impl<M: AutoHook> Access<M> for &mut Hooked<M> {}
 
 #[allow(private_interfaces)]
 impl<M: AutoHook> sealed::Access<M> for &mut Hooked<M> {
+    const SHARED: bool = false;
+
     fn hooked(&self) -> &Hooked<M> {
         self
     }
@@ -177,6 +191,8 @@ impl<M, H: Access<M>> Access<M> for Again<'_, H> {}
 
 #[allow(private_interfaces)]
 impl<M, H: Access<M>> sealed::Access<M> for Again<'_, H> {
+    const SHARED: bool = H::SHARED;
+
     fn hooked(&self) -> &Hooked<M> {
         self.0.hooked()
     }
@@ -263,6 +279,8 @@ impl<M: AutoHook + Clone> Access<M> for Restored<'_, M> {}
 
 #[allow(private_interfaces)]
 impl<M: AutoHook + Clone> sealed::Access<M> for Restored<'_, M> {
+    const SHARED: bool = false;
+
     fn hooked(&self) -> &Hooked<M> {
         self.hooked
     }

@@ -5,7 +5,7 @@ use candle_core::Device;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The environment variable that tests and examples take their device from.
-pub const DEVICE_VARIABLE: &str = "HOOKPOINT_DEVICE";
+const DEVICE_VARIABLE: &str = "HOOKPOINT_DEVICE";
 
 /// The device of this name: `cpu`, `cuda`, `cuda:1`, `metal` or `metal:1`.
 ///

@@ -44,7 +44,7 @@ pub use allocated::{in_use, peak_of};
 pub use any::AnyValue;
 use hears::Pause;
 pub use hears::{active, operations_wanted, values_wanted};
-pub(crate) use hears::{hearing, listen_to_values, paused};
+pub(crate) use hears::{hearing, listen_to_values, paused, resume, suspend};
 use lifetimes::Lifetimes;
 use views::{Itself, View};
 

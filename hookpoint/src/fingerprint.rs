@@ -14,7 +14,7 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const LANES: usize = 8;
 
 /// Of a tensor that nobody is known to write to, so many elements are looked at.
-const SAMPLES: usize = 64;
+const SAMPLES: usize = 256;
 
 fn mixed(state: u64, word: u64) -> u64 {
     let product = (state ^ word).wrapping_mul(FACTOR);
@@ -24,6 +24,10 @@ fn mixed(state: u64, word: u64) -> u64 {
 impl Fingerprint {
     pub fn word(&mut self, word: u64) {
         self.0 = mixed(self.0, word);
+    }
+
+    pub fn number(self) -> u64 {
+        self.0
     }
 
     pub fn text(&mut self, text: &str) {
@@ -45,6 +49,14 @@ impl Fingerprint {
                 self.shape(tensor);
                 Ok(())
             }
+        }
+    }
+
+    /// Every element of a tensor of usual size, and one in sixteen of a larger one: one of each line of the memory.
+    pub fn mostly(&mut self, tensor: &Tensor) -> Result<()> {
+        match tensor.elem_count() > 1 << 20 {
+            true => self.elements(tensor, 16),
+            false => self.elements(tensor, 1),
         }
     }
 
@@ -75,8 +87,10 @@ impl Fingerprint {
             CpuStorage::F16(data) => self.words(data.get(range), step, |x| u64::from(x.to_bits())),
             CpuStorage::F32(data) => self.words(data.get(range), step, |x| u64::from(x.to_bits())),
             CpuStorage::F64(data) => self.words(data.get(range), step, |x| x.to_bits()),
-            // Types of fewer than eight bits, which nothing can be computed with.
-            _ => {}
+            CpuStorage::F8E4M3(data) => self.words(data.get(range), step, |x| u64::from(x.to_bits())),
+            // Types of fewer than eight bits, as bytes.
+            CpuStorage::F6E2M3(data) | CpuStorage::F6E3M2(data) => self.words(Some(data), step, u64::from),
+            CpuStorage::F4(data) | CpuStorage::F8E8M0(data) => self.words(Some(data), step, u64::from),
         }
     }
 

@@ -4,6 +4,7 @@ mod recent;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::manage::HookManager;
@@ -35,6 +36,8 @@ pub(crate) use recent::{Kept, Recent};
 /// ```
 pub struct Hooked<M> {
     model: Box<M>,
+    /// No two models have the same, nor one before and after it may have been changed.
+    version: u64,
     /// The index of the model, made when first needed, and anew when the model may have changed.
     tree: Mutex<Indexed>,
     learned: Learned,
@@ -50,11 +53,16 @@ struct Indexed {
     is_stale: bool,
 }
 
+fn next_version() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl<M: AutoHook> Hooked<M> {
     /// Takes a model, or a reference to one.
     pub fn new(model: M) -> Self {
         let (tree, learned, manager, recent) = Default::default();
-        Self { model: Box::new(model), tree, learned, manager, recent }
+        Self { model: Box::new(model), version: next_version(), tree, learned, manager, recent }
     }
 
     /// Gives the model back. Registered hooks are dropped.
@@ -86,6 +94,10 @@ impl<M: AutoHook> Hooked<M> {
     /// Are there registered hooks that act now?
     pub(crate) fn manager_acts(&self) -> bool {
         self.manager.has_active()
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     pub(crate) fn recent(&self) -> &Recent {
@@ -135,6 +147,7 @@ impl<M> DerefMut for Hooked<M> {
     fn deref_mut(&mut self) -> &mut M {
         *self.tree.get_mut().unwrap_or_else(PoisonError::into_inner) = Indexed::default();
         self.learned.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        self.version = next_version();
         &mut self.model
     }
 }

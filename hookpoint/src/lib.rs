@@ -136,6 +136,9 @@
 //! the point, or something on the way has no backward. The crate `hookpoint-interp` has attribution patching,
 //! integrated gradients and gradient times activation.
 //!
+//! [`Plan::certify`] compares gradients with how the loss really changes, in a few more runs, and fails if they do not agree:
+//! it finds what cannot be seen in code that is not annotated.
+//!
 //! # Caches
 //!
 //! An [`ActivationCache`] holds tensors by the names of their points, in the order in which they were
@@ -194,10 +197,12 @@ pub mod memory;
 pub mod pattern;
 pub mod recording;
 pub mod registry;
+pub mod thread;
 pub mod track;
 
 mod cache;
 mod capture;
+mod convert;
 mod device;
 mod erased;
 mod fingerprint;
@@ -219,7 +224,7 @@ pub mod __private;
 pub use access::{Access, Lent};
 pub use cache::{ActivationCache, Activations};
 pub use check::{check_auto_hook, check_gradients};
-pub use device::{device, device_from_env, DEVICE_VARIABLE};
+pub use device::{device, device_from_env};
 pub use error::{BoxedError, Error, ErrorKind, Result};
 pub use hooked::Hooked;
 pub use hookpoint_derive::{auto_hook, AutoHook, HookValue};

@@ -1,6 +1,7 @@
 //! What is to be done with a model: hooks, patches and caches, gathered once and run often.
 
 mod backward;
+mod certify;
 mod finish;
 mod prepared;
 mod ran;
@@ -30,6 +31,8 @@ use crate::select::IntoPatterns;
 use crate::tree::{AutoHook, Tree};
 use backward::check_wants_no_gradient;
 pub use backward::GradRun;
+pub(crate) use certify::{judge, Judged, Measured, Precision};
+pub use certify::{Certificate, Certified};
 use prepared::{Prepared, Recorded};
 pub use ran::Run;
 pub use scan::Scan;
@@ -202,7 +205,10 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// its output would have is known: from the kind of layer, or from an earlier run. Where the shape is not
     /// known, the module runs, and the patch is checked against its output.
     ///
-    /// The model never writes into `tensor`: a model whose annotated code writes in place gets a copy.
+    /// The model never writes into `tensor`: it gets a copy.
+    ///
+    /// All modules that a pattern selects have to be reached, unless it ends with `**`, which means whatever there is, or the
+    /// plan says [`allow_unfired`](Self::allow_unfired).
     ///
     /// ```
     #[doc = include_str!("two_layers.txt")]

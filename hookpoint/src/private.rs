@@ -5,8 +5,8 @@ pub use typeid;
 
 pub use crate::erased::{active, operations_wanted, Derived, Erased, Kept, Slot};
 pub use crate::run::{
-    before_call, before_forward, bound, bound_ref, uses, Before, BeforeForward, Behind, CallSite, CallToken,
-    Entered, Made, OpKind, OpSite, Uses, Written,
+    before_call, before_forward, bound, bound_ref, given, uses, Before, BeforeForward, Behind, CallSite,
+    CallToken, Entered, Made, OpKind, OpSite, Uses, Written,
 };
 pub use crate::tree::{Definition, Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo};
 pub use crate::value::{probe, AnyValue, DynamicOps, EachTensor, Place, Probe, ValueOps};
@@ -159,8 +159,9 @@ pub mod field {
     }
     impl<T: MayChange + ?Sized> PassOverKnown for &&Field<'_, T> {
         fn note_state(&self, visitor: &mut Visitor<'_>) {
-            if T::CHANGES {
-                visitor.has_state();
+            match T::CHANGES {
+                true => visitor.has_state(),
+                false => visitor.number(self.0, || self.1.bits()),
             }
         }
     }

@@ -8,7 +8,7 @@
 
 mod schedule;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -64,6 +64,8 @@ enum Of {
 
 struct Inner {
     tree: Arc<Tree>,
+    /// Which model it is of, and in which state.
+    version: u64,
     calls: Arc<Calls>,
     points: Vec<LoggedPoint>,
     /// What the modules that can be answered compute with.
@@ -111,13 +113,14 @@ pub struct Replayable<'r> {
 impl Recording {
     /// From the logs of two runs with the same input: one that knows the order of everything, and one that
     /// nobody was watching, whose values are those of an ordinary run.
-    pub(crate) fn new(tree: Arc<Tree>, times: Log, values: Log) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, version: u64, times: Log, values: Log) -> Self {
         let counts = |log: &Log| {
             let mut counts: FastMap<u32, u32> = FastMap::default();
             log.calls.iter().for_each(|call| *counts.entry(call.module).or_insert(0) += 1);
             counts
         };
         let (timed, kept) = (counts(&times), counts(&values));
+        let changing = changing(&times, &values);
         let time: FastMap<(u32, u32), (u32, u32)> = times
             .calls
             .iter()
@@ -131,7 +134,9 @@ impl Recording {
             let alike = |module: &u32| timed.get(module) == kept.get(module);
             let same_way = alike(&call.module) && inside.keys().all(alike);
             let time = time.get(&(call.module, call.visit)).copied().filter(|_| same_way);
-            let value = call.value.clone().filter(|_| !call.effects && call.end.is_some() && time.is_some());
+            let inside_and_itself = at..call.calls_until_end.max(at + 1);
+            let is_free = !call.effects && changing.range(inside_and_itself).next().is_none();
+            let value = call.value.clone().filter(|_| is_free && call.end.is_some() && time.is_some());
             RecordedCall {
                 module: call.module,
                 visit: call.visit,
@@ -144,7 +149,7 @@ impl Recording {
         let calls = values.calls.iter().enumerate().map(recorded).collect();
         let calls = Arc::new(Calls::new(calls));
         let (points, weights, variables) = (times.points, Vec::new(), Vec::new());
-        let inner = Arc::new(Inner { tree, calls, points, weights, variables });
+        let inner = Arc::new(Inner { tree, version, calls, points, weights, variables });
         Self { inner, of: Of::ItsInput }
     }
 
@@ -201,7 +206,7 @@ impl Recording {
     }
 
     /// Does the model compute with what it had when it was recorded?
-    pub(crate) fn check_weights(&self, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
+    pub(crate) fn check_weights(&self, version: u64, weights: impl FnOnce() -> Vec<Weight>) -> Result<()> {
         let stale = |what: String| Err(ErrorKind::StaleRecording { what }.into());
         for (variable, before) in &self.inner.variables {
             if of_weight(variable)? != *before {
@@ -216,6 +221,12 @@ impl Recording {
                 Some(_) => return stale(format!("`{name}` holds other numbers now")),
                 None => return stale(format!("`{name}` is gone")),
             }
+        }
+        // What else has changed is not seen.
+        if version != self.inner.version {
+            return stale(
+                "it is of another `Hooked`, or the model was borrowed mutably since then".to_string(),
+            );
         }
         Ok(())
     }
@@ -329,6 +340,21 @@ fn named_by<'p>(pattern: &Pattern, point: &'p LoggedPoint) -> Option<&'p str> {
     // A binding that is called `out` is not the output.
     let mut names = point.names.iter().filter(|name| *name != "out" || point.key.is_of_output());
     names.find(|name| pattern.matches_value(name)).map(String::as_str)
+}
+
+/// The calls that gave something else in one of the runs although they were given the same in both, by their number in
+/// the second: they depend on something that is not seen.
+fn changing(times: &Log, values: &Log) -> BTreeSet<usize> {
+    let first: FastMap<(u32, u32), &LoggedCall> =
+        times.calls.iter().map(|call| ((call.module, call.visit), call)).collect();
+    let changes = |call: &LoggedCall| {
+        let before = first.get(&(call.module, call.visit));
+        let is_noted = |before: &&&LoggedCall| before.output != Fingerprint::default();
+        before
+            .filter(is_noted)
+            .is_some_and(|before| before.inputs == call.inputs && before.output != call.output)
+    };
+    values.calls.iter().enumerate().filter(|(_, call)| changes(call)).map(|(at, _)| at).collect()
 }
 
 fn is_repeated(one: &[usize], all: &[usize], copies: usize) -> bool {

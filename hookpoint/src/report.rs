@@ -150,6 +150,84 @@ impl Checked {
     }
 }
 
+/// What hookpoint can do with a model, if the model lets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Feature {
+    /// What is cached stays as it was, whatever the model does later.
+    Caches,
+    /// A patch has the same effect each time, and the model leaves its tensor alone.
+    Patches,
+    /// A run that replays a recording gives what a full run gives.
+    Replay,
+    /// Rows of a batch do not influence each other, so that a sweep may put cells side by side.
+    Sweeps,
+    /// Runs inside of runs leave each other alone; so do those of several threads.
+    Threads,
+    /// Gradients agree with how the output changes.
+    Gradients,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Feature::Caches => "caches",
+            Feature::Patches => "patches",
+            Feature::Replay => "replay",
+            Feature::Sweeps => "sweeps",
+            Feature::Threads => "threads",
+            Feature::Gradients => "gradients",
+        })
+    }
+}
+
+/// Whether a feature may be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Relied {
+    /// It was tried, and right.
+    Yes,
+    /// It was tried, and is wrong, or refuses.
+    No,
+    /// It could not be tried with this input.
+    Unknown,
+}
+
+impl fmt::Display for Relied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Relied::Yes => "yes",
+            Relied::No => "no",
+            Relied::Unknown => "unknown",
+        })
+    }
+}
+
+/// Whether a feature of hookpoint may be relied on for a model, and why.
+#[derive(Clone, Debug)]
+pub struct Reliance {
+    pub(crate) feature: Feature,
+    pub(crate) relied: Relied,
+    pub(crate) reason: String,
+}
+
+impl Reliance {
+    /// Which feature.
+    pub fn feature(&self) -> Feature {
+        self.feature
+    }
+
+    /// May it be relied on?
+    pub fn relied(&self) -> Relied {
+        self.relied
+    }
+
+    /// What was tried, or what is the matter.
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
 /// What [`check_auto_hook`](crate::check_auto_hook) found. It prints as a list of the checks, each failure with
 /// what to do about it.
 #[derive(Clone, Debug)]
@@ -157,10 +235,36 @@ pub struct CheckReport {
     pub(crate) model: String,
     pub(crate) points: usize,
     pub(crate) runs: usize,
+    pub(crate) trials: usize,
     pub(crate) checks: Vec<Checked>,
+    pub(crate) reliance: Vec<Reliance>,
 }
 
 impl CheckReport {
+    /// Which features of hookpoint may be relied on for this model, with this input. It has no say in whether the
+    /// check [passed](Self::passed): a model whose rows influence each other is a model like others.
+    ///
+    /// ```
+    #[doc = include_str!("two_layers.txt")]
+    /// // `model` is a `Hooked<Mlp>`: `up`, relu, `down`. Both layers keep their input; `x` is [[1, -2]].
+    /// use hookpoint::check::{Feature, Relied};
+    /// use hookpoint::check_auto_hook;
+    ///
+    /// let report = check_auto_hook(&model).run(|m| m.forward(&x))?;
+    /// assert_eq!(report.may_rely_on(Feature::Replay).unwrap().relied(), Relied::Yes);
+    /// // One row says nothing about others.
+    /// assert_eq!(report.may_rely_on(Feature::Sweeps).unwrap().relied(), Relied::Unknown);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn reliance(&self) -> impl Iterator<Item = &Reliance> {
+        self.reliance.iter()
+    }
+
+    /// One of them; none where the model could not be tried at all.
+    pub fn may_rely_on(&self, feature: Feature) -> Option<&Reliance> {
+        self.reliance.iter().find(|reliance| reliance.feature == feature)
+    }
+
     /// Did nothing fail, and was every check made?
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|checked| checked.outcome == Outcome::Passed)
@@ -191,9 +295,14 @@ impl CheckReport {
         self.points
     }
 
-    /// How often the model was run.
+    /// How often the model was run for the checks.
     pub fn runs(&self) -> usize {
         self.runs
+    }
+
+    /// How often it was run besides, to see [what may be relied on](Self::reliance).
+    pub fn trials(&self) -> usize {
+        self.trials
     }
 }
 
@@ -207,11 +316,22 @@ impl fmt::Display for CheckReport {
                 format!("{failed} of {} checks failed, {not} could not be made", self.checks.len())
             }
         };
-        write!(f, "check of {}: {verdict} ({} points, {} runs)", self.model, self.points, self.runs)?;
+        let Self { model, points, runs, trials, .. } = self;
+        write!(f, "check of {model}: {verdict} ({points} points, {runs} runs")?;
+        match trials {
+            0 => write!(f, ")")?,
+            trials => write!(f, ", {trials} to try features)")?,
+        }
         for checked in &self.checks {
             write!(f, "\n  {:8}  {:8}  {}", checked.outcome, checked.check, checked.summary)?;
             show(f, "", &checked.failures)?;
             show(f, "note: ", &checked.notes)?;
+        }
+        if !self.reliance.is_empty() {
+            write!(f, "\n  may be relied on, with this input:")?;
+        }
+        for Reliance { feature, relied, reason } in &self.reliance {
+            write!(f, "\n    {feature:9}  {relied:7}  {}", reason.replace('\n', "\n      "))?;
         }
         Ok(())
     }

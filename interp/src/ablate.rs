@@ -62,7 +62,7 @@ pub fn add(
             let remedy = "give it the shape of the value, or of its last dimensions";
             return Err(misfit(ctx.path(), "what is added", &what, value, remedy));
         }
-        let what = what.to_dtype(value.dtype())?.to_device(value.device())?;
+        let what = ctx.converted("what is added", &what, value.dtype())?.to_device(value.device())?;
         Ok(Some(value.broadcast_add(&what)?))
     }
 }
@@ -83,7 +83,7 @@ pub fn mean(
             let remedy = "reduce over the first dimensions, and over those that differ from input to input";
             return Err(misfit(ctx.path(), "the mean", mean, value, remedy));
         }
-        let mean = mean.to_dtype(value.dtype())?.to_device(value.device())?;
+        let mean = ctx.converted("the mean", mean, value.dtype())?.to_device(value.device())?;
         Ok(Some(mean.broadcast_as(value.shape())?.contiguous()?))
     }
 }
@@ -108,7 +108,7 @@ pub fn resample(
             let remedy = "take the activations of inputs of the same shape";
             return Err(misfit(ctx.path(), "the activation", donor, value, remedy));
         }
-        Ok(Some(donor.to_dtype(value.dtype())?.to_device(value.device())?))
+        Ok(Some(ctx.converted("the activation", donor, value.dtype())?.to_device(value.device())?))
     }
 }
 

@@ -123,7 +123,8 @@ impl SteeringVector {
                 }
                 .into());
             }
-            let push = (&vector * strength)?.to_dtype(value.dtype())?.to_device(value.device())?;
+            let push = ctx.converted("the steering vector", &(&vector * strength)?, value.dtype())?;
+            let push = push.to_device(value.device())?;
             Ok(Some(value.broadcast_add(&push)?))
         }
     }

@@ -12,6 +12,9 @@ mod gguf;
 /// Folders with a config and safetensors.
 mod folders;
 
+/// Saved caches, stores of activations, tokenizers.
+mod others;
+
 use std::sync::{Mutex, PoisonError};
 
 use hookpoint_counting::{most_of, Counting};

@@ -176,6 +176,7 @@ struct OnDemand {
 
 #[auto_hook]
 impl OnDemand {
+    #[allow(unused_variables)]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         if hookpoint::wanted("squares") {
             let squares = x.sqr()?;

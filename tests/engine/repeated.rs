@@ -51,7 +51,9 @@ fn a_recording_of_repeated_rows_answers_what_has_rows_and_what_has_none() -> Tes
     model.plan().note_rows(&recording, 2)?.run(|m| m.forward(&twice))?;
     assert_eq!((rows("first"), rows("offset")), (Some(Rows::Batch), Some(Rows::Same)));
     let counters = [&model.first.1, &model.offset.1, &model.last.1];
-    counters.iter().for_each(|counter| drop(counter.take()));
+    counters.iter().for_each(|counter| {
+        counter.take();
+    });
     let run = plan()?.replay(&recording.repeated(3))?.run(|m| m.forward(&thrice))?;
     assert_eq!(bits(&run.output), bits(&expected));
     assert_eq!(run.replayed().collect::<Vec<_>>(), ["first", "offset"]);

@@ -357,7 +357,8 @@ fn the_weight_of_any_layer_that_shows_it_is_noticed_when_it_is_replaced() -> Tes
     use candle_core::quantized::QMatMul;
     use candle_nn::{PReLU, RmsNorm};
     let x = wave(1, &[2, 4]);
-    let changes: [(&str, fn(&mut Normed)); 3] = [
+    type Change = fn(&mut Normed);
+    let changes: [(&str, Change); 3] = [
         ("`norm", |m| m.norm = RmsNorm::new(wave(21, &[4]), 1e-5)),
         ("`slope", |m| m.slope = PReLU::new(wave(22, &[1]), true)),
         ("`mix", |m| m.mix = QMatMul::Tensor(wave(23, &[4, 4]))),

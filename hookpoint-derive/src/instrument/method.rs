@@ -39,6 +39,7 @@ use syn::{Block, FnArg, ImplItemFn, ReturnType, Signature, Type};
 use super::anew::Around;
 use super::arguments::{preview, Arguments, How};
 use super::effects::Effects;
+use super::origin::uses_statics;
 use super::place::{borrows_only_cows, is_scalar, mentions};
 use super::scalars::locals;
 use super::walk::{Names, Rewriter};
@@ -110,6 +111,8 @@ pub fn on_method(
         around(&function.sig),
         references,
     );
+    // What is declared pure tells of its effects itself.
+    let effect = (!pure && uses_statics(&function.block)).then(|| quote!(#krate::side_effect();));
     rewriter.on_block(&mut function.block);
     let kept = rewriter.kept().map(|kept| quote!(let #kept = &#krate::__private::Kept::new();));
     let method = rewriter.method();
@@ -150,6 +153,7 @@ pub fn on_method(
     let outer = quote! {
         static #method: #krate::__private::MethodInfo = #description;
         #enter
+        #effect
         #preview
         #(#shown)*
         #kept
@@ -201,8 +205,12 @@ pub fn on_function(signature: &Signature, block: &mut Block, krate: &TokenStream
         return;
     }
     let mut rewriter = Rewriter::new(krate, locals(signature, block), Names::Dropped, around(signature), []);
+    let has_effects = uses_statics(block);
     rewriter.on_block(block);
     let Rewriter { writes, calls, .. } = rewriter;
+    if has_effects {
+        block.stmts.insert(0, syn::parse_quote!(#krate::side_effect();));
+    }
     if writes || !calls.is_empty() {
         let (name, calls) = (unraw(&signature.ident), calls.iter());
         let info =

@@ -12,12 +12,13 @@ mod known;
 mod macros;
 mod method;
 mod operands;
+mod origin;
 mod place;
 mod read;
 mod references;
 mod scalars;
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod sketches;
 mod walk;
 mod write;

@@ -12,6 +12,7 @@ use syn::{Block, Expr, Local, Pat, Stmt};
 use super::anew::Around;
 use super::decide::{decide, told, Rewrite, Told};
 use super::macros::Arguments;
+use super::origin::givers;
 use super::place::{diverges, is_pure};
 use super::read::{bindings, Reader, Site};
 use super::references::References;
@@ -85,7 +86,7 @@ impl<'k> Rewriter<'k> {
     }
 
     /// What follows a `let`.
-    fn binding(&mut self, local: &mut Local, is_reference: bool) -> Vec<Stmt> {
+    fn binding(&mut self, local: &mut Local, is_reference: bool, givers: &BTreeSet<String>) -> Vec<Stmt> {
         let Some(init) = &local.init else { return Vec::new() };
         let hidden = matches!(&*init.expr, Expr::Closure(_) | Expr::Async(_)) || diverges(&init.expr);
         let expects = local.attrs.iter().any(|attr| attr.path().is_ident("expect"));
@@ -97,20 +98,21 @@ impl<'k> Rewriter<'k> {
         self.references.found |= is_reference && !bound.is_empty();
         let rebound = bound.into_iter().map(|(name, mutability)| {
             let number = self.value(unraw(&name));
-            self.writer.binding(&local.attrs, (&name, mutability), number, is_reference)
+            self.writer.binding(&local.attrs, (&name, mutability), number, is_reference, givers)
         });
         rebound.collect()
     }
 
     fn assignment(&mut self, assign: &mut syn::ExprAssign) {
         let name = self.reader.assigned(assign);
+        let givers = givers(&assign.right, &self.reader.locals);
         self.visit_expr_mut(&mut assign.right);
         let Some(name) = name else { return };
         if self.names == Names::Dropped || diverges(&assign.right) {
             return;
         }
         let number = self.value(name);
-        self.writer.assignment(assign, number);
+        self.writer.assignment(assign, number, &givers);
     }
 
     /// Calls, functions and operators.
@@ -159,9 +161,13 @@ impl VisitMut for Rewriter<'_> {
         for mut stmt in std::mem::take(&mut block.stmts) {
             // Seen before the initializer is rewritten.
             let is_reference = matches!(&stmt, Stmt::Local(local) if self.references.stays(local));
+            let givers = match &stmt {
+                Stmt::Local(Local { init: Some(init), .. }) => givers(&init.expr, &self.reader.locals),
+                _ => BTreeSet::new(),
+            };
             self.visit_stmt_mut(&mut stmt);
             let after = match &mut stmt {
-                Stmt::Local(local) => self.binding(local, is_reference),
+                Stmt::Local(local) => self.binding(local, is_reference, &givers),
                 _ => Vec::new(),
             };
             stmts.push(stmt);

@@ -46,12 +46,16 @@ impl Block {
                     #[cfg(feature = "tanh")]
                     let x = tanh(1);
                     #[cfg(feature = "tanh")]
-                    let x = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 0u32, x);
+                    let x = ::hookpoint::__private::bound(
+                        &__HOOKPOINT_METHOD,
+                        0u32,
+                        ::hookpoint::__private::given(&["tanh"], x),
+                    );
                     let (att, _mask) = split(2);
                     let mut att = ::hookpoint::__private::bound(
                         &__HOOKPOINT_METHOD,
                         1u32,
-                        att,
+                        ::hookpoint::__private::given(&["split"], att),
                     );
                     att = ::hookpoint::__private::bound(
                         &__HOOKPOINT_METHOD,
@@ -60,7 +64,11 @@ impl Block {
                     );
                     let count = |n: usize| n + 1;
                     let Some(y) = maybe(4) else { return none(5) };
-                    let y = ::hookpoint::__private::bound(&__HOOKPOINT_METHOD, 3u32, y);
+                    let y = ::hookpoint::__private::bound(
+                        &__HOOKPOINT_METHOD,
+                        3u32,
+                        ::hookpoint::__private::given(&["maybe"], y),
+                    );
                     if let Ok(z) = ::core::convert::identity(maybe(6)) && done(7) {}
                     Ok(y)
                 })()

@@ -369,7 +369,7 @@ impl Attention {
                     let mask = ::hookpoint::__private::bound(
                         &__HOOKPOINT_METHOD,
                         0u32,
-                        mask,
+                        ::hookpoint::__private::given(&["causal"], mask),
                     );
                     let x = (match ((if ::hookpoint::__private::operations_wanted() {
                         ::hookpoint::__private::uses(

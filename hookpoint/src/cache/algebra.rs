@@ -6,6 +6,7 @@ use std::ops::{Add, Sub};
 use candle_core::{DType, Device, Tensor};
 
 use super::{ActivationCache, Call, Entry};
+use crate::convert::converted;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pattern::{Index, Pattern};
 use crate::select::IntoPatterns;
@@ -73,7 +74,7 @@ impl ActivationCache {
     /// The same cache with its floating-point tensors in another dtype.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         self.map(|tensor| match tensor.dtype().is_float() {
-            true => Ok(tensor.to_dtype(dtype)?),
+            true => converted("what is cached", "", tensor, dtype),
             false => Ok(tensor.clone()),
         })
     }

@@ -19,7 +19,14 @@ use crate::tree::{short_type, HookDict, HookEntry, Kind};
 
 /// Checks the model that `driver` runs. Only a model that fails by itself is an error.
 pub(super) fn examine(driver: &mut dyn Driver, options: &CheckOptions) -> Result<CheckReport> {
-    let report = CheckReport { model: driver.model_name(), points: 0, runs: 0, checks: Vec::new() };
+    let report = CheckReport {
+        model: driver.model_name(),
+        points: 0,
+        runs: 0,
+        trials: 0,
+        checks: Vec::new(),
+        reliance: Vec::new(),
+    };
     let mut all = Examination { driver, options, report };
     let before = all.names();
     let (clean, state, usable) = all.repeats_and_output()?;
@@ -30,7 +37,11 @@ pub(super) fn examine(driver: &mut dyn Driver, options: &CheckOptions) -> Result
             all.report.points = scan.dict.len();
             all.calls(&scan);
             all.reached(&scan, &points);
+            let is_usable = usable.is_none();
             all.changes(&clean, &points, usable);
+            if is_usable {
+                all.rely(&clean, &points, &scan.dict);
+            }
         }
         None => {
             let why = "the model failed while its points were noted";
@@ -47,9 +58,9 @@ pub(super) fn examine(driver: &mut dyn Driver, options: &CheckOptions) -> Result
 }
 
 pub(super) struct Examination<'a> {
-    driver: &'a mut dyn Driver,
+    pub(super) driver: &'a mut dyn Driver,
     pub(super) options: &'a CheckOptions,
-    report: CheckReport,
+    pub(super) report: CheckReport,
 }
 
 /// The points that were reached, and those of them that are to be checked one by one.

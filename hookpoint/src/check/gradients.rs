@@ -10,7 +10,7 @@ use crate::access::{Access, Again, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::pattern::Pattern;
-use crate::plan::Plan;
+use crate::plan::{judge, Judged, Measured, Plan, Precision};
 use crate::run::{HookCtx, Listens};
 use crate::select::{no_match, IntoPatterns};
 use crate::tree::{AutoHook, HookDict};
@@ -215,52 +215,27 @@ fn compare(points: &[Pattern], run: &mut dyn FnMut(Ask<'_>) -> Result<Answer>) -
         let Some(value) = of(&found.cache).filter(|value| value.elem_count() > 0) else { continue };
         let grad = of(&found.grads);
         let (slope, length) = grad.as_ref().map_or(Ok((0., 0.)), |grad| along(grad, &value))?;
-        let precision = Precision::of(value.dtype());
-        // The loss is moved by as much as a step goes, after rounding; what the gradient says of that.
-        let mut difference = |step: f64| -> Result<(f64, f64)> {
-            let (more, less) = (run(Ask::Moved(&name, step))?.loss, run(Ask::Moved(&name, -step))?.loss);
-            let said = grad.as_ref().map_or(Ok(0.), |grad| said(grad, &value, step))?;
-            Ok(((more - less) / (2. * step), said / (2. * step)))
-        };
         // The direction may be nearly at right angles to the gradient: what counts is how long that is.
         let size = length.max(slope.abs());
-        let (mut step, mut first) = (precision.step, true);
-        let (difference, error, noise, is_right) = loop {
-            // What the curvature adds to one of them is four times that in the other.
-            let ((near, said_near), (far, said_far)) = (difference(step)?, difference(2. * step)?);
-            let error = ((4. * (near - said_near) - (far - said_far)) / 3.).abs();
-            let noise = precision.noise * scanned.size / step;
-            let is_right = error <= precision.tolerance * size + noise;
-            // Where the loss bends within a step, a smaller one says more, until it drowns in noise.
-            let is_straight = (near - far).abs() <= precision.tolerance * near.abs().max(far.abs()) + noise;
-            let drowns = 16. * noise > 0.1 * size || step / 16. < precision.least;
-            if (is_right && (first || noise <= 0.1 * size)) || is_straight || drowns {
-                break ((4. * near - far) / 3., error, noise, is_right);
+        let base = run(Ask::Moved(&name, 0.))?.loss;
+        let precision = Precision::of(value.dtype());
+        let measured = Measured { base, size, magnitude: scanned.size, precision };
+        // The loss is moved by as much as a step goes, after rounding; what the gradient says of that.
+        let judged = judge(&measured, &mut |step| {
+            let said = grad.as_ref().map_or(Ok(0.), |grad| said(grad, &value, step))?;
+            Ok((run(Ask::Moved(&name, step))?.loss, said))
+        })?;
+        let (off, difference, is_right) = match judged {
+            Judged::Agrees { off } => (off, slope, true),
+            Judged::Kink => (0., slope, true),
+            Judged::Unsettled { off, difference, agrees, .. } => (off, difference, agrees),
+            Judged::Wrong { off, difference } | Judged::Beside { off, difference } => {
+                (off, difference, false)
             }
-            (step, first) = (step / 16., false);
         };
-        let off = if error <= noise { 0. } else { error / size.max(f64::MIN_POSITIVE) };
         compared.push(Compared { name, slope, difference, off, is_right });
     }
     Ok(GradientReport { compared, skipped })
-}
-
-/// How far values are moved, first and at least, how far off a gradient may be, and how exact sums of values are.
-struct Precision {
-    step: f64,
-    least: f64,
-    tolerance: f64,
-    noise: f64,
-}
-
-impl Precision {
-    fn of(dtype: DType) -> Self {
-        match dtype {
-            DType::F64 => Self { step: 1e-4, least: 1e-9, tolerance: 1e-4, noise: 1e-13 },
-            DType::F32 => Self { step: 5e-3, least: 1e-6, tolerance: 2e-2, noise: 1e-6 },
-            _ => Self { step: 5e-2, least: 1e-2, tolerance: 1e-1, noise: 1e-3 },
-        }
-    }
 }
 
 fn is_call_of(name: &str, point: &str) -> bool {
@@ -298,10 +273,9 @@ fn moved_by(value: &Tensor, by: f64) -> Result<Tensor> {
     Ok((value + (direction(value)? * by)?.to_dtype(value.dtype())?)?)
 }
 
-/// What the gradient says of two values, one ahead and one behind.
+/// What the gradient says of a move.
 fn said(grad: &Tensor, value: &Tensor, step: f64) -> Result<f64> {
-    let (ahead, behind) = (moved_by(value, step)?, moved_by(value, -step)?);
-    let way = (ahead.to_dtype(DType::F64)? - behind.to_dtype(DType::F64)?)?;
+    let way = (moved_by(value, step)?.to_dtype(DType::F64)? - value.to_dtype(DType::F64)?)?;
     // What is infinite, as in a mask, does not move.
     let way = way.eq(&way)?.where_cond(&way, &way.zeros_like()?)?;
     number(&grad.to_dtype(DType::F64)?.mul(&way)?.sum_all()?)
@@ -338,7 +312,7 @@ fn signs(dims: &[usize], size: f64, device: &Device) -> Result<Tensor> {
 }
 
 /// One number in which every element of the output plays a part.
-fn loss<T: HookValue, E: Into<BoxedError>>(output: std::result::Result<T, E>) -> Result<Tensor> {
+pub(super) fn loss<T: HookValue, E: Into<BoxedError>>(output: std::result::Result<T, E>) -> Result<Tensor> {
     Ok(summed(output)?.0)
 }
 

@@ -1,7 +1,8 @@
 //! The self-test of a hooked model: does every point work, and is nothing changed where nobody asked?
 //!
 //! `subject` runs the model for the check, `examine` is the order of the checks, `names`, `changes` and
-//! `points` are those that need more than a few lines, `output` compares, `report.rs` below prints. `gradients` is a
+//! `points` are those that need more than a few lines, `rely` says what the model is fit for, `output` compares,
+//! `report.rs` below prints. `gradients` is a
 //! check of its own: finite differences.
 
 mod changes;
@@ -10,9 +11,11 @@ mod gradients;
 mod names;
 mod output;
 mod points;
+mod rely;
 mod subject;
 
-pub use crate::report::{Check, CheckReport, Checked, Finding, Outcome};
+pub use crate::plan::{Certificate, Certified};
+pub use crate::report::{Check, CheckReport, Checked, Feature, Finding, Outcome, Reliance, Relied};
 pub use gradients::{check_gradients, GradientCheck, GradientReport};
 
 use std::marker::PhantomData;

@@ -57,6 +57,20 @@ impl Output {
         self.parts.iter().map(outline).eq(other.parts.iter().map(outline))
     }
 
+    /// How many rows the first tensor has.
+    pub fn rows(&self) -> Option<usize> {
+        self.parts.first()?.dims.first().copied()
+    }
+
+    /// Which rows of the first tensor are different in `other`.
+    pub fn differing_rows(&self, other: &Self) -> Vec<usize> {
+        let (Some(part), Some(rows)) = (self.parts.first(), self.rows()) else { return Vec::new() };
+        let Some(others) = other.parts.first() else { return Vec::new() };
+        let width = (part.bytes.len() / rows.max(1)).max(1);
+        let each = part.bytes.chunks(width).zip(others.bytes.chunks(width)).enumerate();
+        each.filter(|(_, (a, b))| a != b).map(|(row, _)| row).collect()
+    }
+
     /// What is different in `other`, in words; none where nothing is.
     pub fn difference(&self, other: &Self) -> Option<String> {
         if self == other {

@@ -4,11 +4,13 @@ use std::marker::PhantomData;
 
 use candle_core::Tensor;
 
+use super::gradients::loss;
 use super::output::Output;
 use crate::access::{Access, Again, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{BoxedError, Error, Result};
-use crate::plan::{Plan, Run, Scan};
+use crate::plan::{Certificate, Plan, Run, Scan};
+use crate::recording::Recording;
 use crate::run::HookCtx;
 use crate::tree::{short_type, AutoHook, HookDict, Kind, NodeId, Tree, Weight};
 use crate::value::HookValue;
@@ -39,6 +41,15 @@ pub(super) trait Driver {
     fn idle(&mut self) -> Result<Output>;
     fn scan(&mut self) -> Result<(Output, Scan<()>)>;
     fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)>;
+    fn record(&mut self) -> Result<(Output, Recording)>;
+    /// With what a recording has; gives how many modules did not run.
+    fn replaying(&mut self, recording: &Recording, asks: &[Ask<'_>]) -> Result<(Output, usize)>;
+    /// Gradients at all points, compared with differences.
+    fn certified(&mut self) -> Result<Certificate>;
+    /// May several runs go on at one time?
+    fn is_shared(&self) -> bool;
+    /// A module that holds a cell or a lock.
+    fn state(&self) -> Option<String>;
 }
 
 /// A model with the closure that runs it.
@@ -75,7 +86,7 @@ where
     }
 
     fn weights(&self) -> Vec<Weight> {
-        Tree::weights_of(self.model.model())
+        Tree::weights_of(self.model.model()).into_iter().filter(|weight| !weight.is_number).collect()
     }
 
     fn silent(&self) -> Vec<String> {
@@ -102,6 +113,33 @@ where
     fn planned(&mut self, asks: &[Ask<'_>]) -> Result<(Output, ActivationCache)> {
         let Run { output, cache, .. } = asked(Plan::of(Again(self.model)), asks)?.run(&mut self.f)?;
         Ok((Output::of(output)?, cache))
+    }
+
+    fn record(&mut self) -> Result<(Output, Recording)> {
+        let (output, recording) = Plan::of(Again(self.model)).record(&mut self.f)?;
+        Ok((Output::of(output)?, recording))
+    }
+
+    fn replaying(&mut self, recording: &Recording, asks: &[Ask<'_>]) -> Result<(Output, usize)> {
+        let plan = asked(Plan::of(Again(self.model)), asks)?.replay(recording)?;
+        let run = plan.run(&mut self.f)?;
+        let replayed = run.replayed().count();
+        Ok((Output::of(run.output)?, replayed))
+    }
+
+    fn certified(&mut self) -> Result<Certificate> {
+        let f = &mut self.f;
+        Plan::of(Again(self.model)).certify().alone(|model| loss(f(model)))
+    }
+
+    fn is_shared(&self) -> bool {
+        H::SHARED
+    }
+
+    fn state(&self) -> Option<String> {
+        let tree = self.model.tree();
+        let holds = (0..).zip(&tree.nodes).find(|(id, _)| tree.holds_state(*id));
+        holds.map(|(id, _)| tree.name(id).to_string())
     }
 }
 

@@ -52,6 +52,16 @@ pub(crate) fn listen_to_values(wanted: bool) {
     HEARS.with(|hears| hears.set(hears.get() & !VALUES | values));
 }
 
+/// Instrumented code tells nothing until that is [put back](resume); gives what it was to tell.
+pub(crate) fn suspend() -> u8 {
+    HEARS.with(|hears| hears.replace(0))
+}
+
+/// As it was before [`suspend`].
+pub(crate) fn resume(hears: u8) {
+    let _ = HEARS.try_with(|cell| cell.set(hears));
+}
+
 /// Puts back what there was before, on return, error and panic alike.
 struct Back {
     hears: u8,

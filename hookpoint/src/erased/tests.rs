@@ -645,7 +645,8 @@ mod the_current_run {
         let dispatch = Dispatch::new(&tree, &[]);
         let audience = Audience::default();
         let (tree, dispatch, audience) = (&tree, &dispatch, &audience);
-        let order = Order { tree, requests: &[], registered: 0, dispatch, schedule: None, audience };
+        let order =
+            Order { tree, requests: &[], registered: 0, dispatch, schedule: None, audience, nudge: None };
         let state = RunState::new(&order, Listens::NOBODY, &learned, Tape::Off);
         f(&state)
     }

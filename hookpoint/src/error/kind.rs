@@ -72,6 +72,24 @@ pub enum ErrorKind {
         /// The dtype of what was given.
         found: String,
     },
+    /// A conversion to another dtype would lose numbers.
+    #[error(
+        "{what} at {} cannot be converted from {from} to {to}: {lost} of its numbers would be lost\n  scale it down first, or \
+         use a dtype that holds such numbers",
+        quoted(point)
+    )]
+    Lossy {
+        /// The point.
+        point: String,
+        /// What was to be converted, as in "the patch".
+        what: String,
+        /// Its dtype.
+        from: String,
+        /// The dtype it was to have.
+        to: String,
+        /// How many numbers would not be finite any more, or not the same.
+        lost: usize,
+    },
     /// An index does not exist in the tensor it is applied to.
     #[error("the index `[{index}]` is out of range at {} of shape {shape:?}: {reason}", quoted(point))]
     IndexOutOfRange {
@@ -281,13 +299,15 @@ pub enum ErrorKind {
         /// How many it can have.
         most: usize,
     },
-    /// The model wrote into a tensor that a patch or a hook had given it, which now holds other numbers.
-    #[error("{operation} wrote into a tensor that a patch, a hook or a recording gave to the model\n  \
-             derive `AutoHook` for the type with that method and make it part of the model, or pass a copy; from now on \
-             the model gets copies")]
-    PatchOverwritten {
-        /// What wrote, and where.
-        operation: String,
+    /// The model wrote into a value after it was cached, in code that nobody sees.
+    #[error(
+        "the value cached at {} was overwritten later in the run by code without annotations\n  write `#[auto_hook]` on the \
+         function or `impl` that writes in place, or give it a copy; from now on this model's values are copied",
+        quoted(point)
+    )]
+    CacheOverwritten {
+        /// The point.
+        point: String,
     },
     /// A model did not pass [`check_auto_hook`](crate::check_auto_hook).
     #[error("{report}")]
@@ -351,6 +371,30 @@ pub enum ErrorKind {
     GradientWrong {
         /// The operations, with the shapes that they were given and gave.
         operations: Vec<String>,
+    },
+    /// The gradient does not agree with how the loss changes.
+    #[error(
+        "the gradient at {} is wrong: along a direction it says {said:.6e}, and the loss changes by {difference:.6e}\n  \
+         {}; an operation there gives another gradient than it should: one with a wrong `bwd`, work on another thread, a \
+         `detach`, a rounded value, or one of candle's in code without annotations",
+        quoted(point),
+        where_it_agrees(agrees.as_deref())
+    )]
+    GradientDisagrees {
+        /// The point nearest to the loss where it does not agree.
+        point: String,
+        /// The slope that the gradient gives.
+        said: f64,
+        /// The slope that differences give.
+        difference: f64,
+        /// The next point towards the loss, where it agrees.
+        agrees: Option<String>,
+    },
+    /// Gradients can neither be confirmed nor refuted.
+    #[error("the gradients cannot be certified: {reason}")]
+    NotCertified {
+        /// Why not, and what to do.
+        reason: String,
     },
     /// Two runs that are compared reach a point differently often.
     #[error("{} was reached {clean} times in the clean run and {corrupted} times in the corrupted one\n  compare runs whose inputs have the same shape, or name one call, as in `path#0`", quoted(point))]
@@ -747,6 +791,18 @@ fn loss_fault(dtype: &Option<String>) -> String {
         None => "it was computed from nothing tracked; ask for the gradient at points that it depends \
                  on, with `.cache_grad(..)` or `.hook_grad(..)`"
             .to_string(),
+    }
+}
+
+fn where_it_agrees(agrees: Option<&str>) -> String {
+    match agrees {
+        Some(point) => {
+            format!(
+                "it agrees at {}, which comes later: look at what the model does between the two",
+                quoted(point)
+            )
+        }
+        None => "look at what the model does between this point and the loss".to_string(),
     }
 }
 

@@ -57,6 +57,18 @@ impl Segment {
         }
     }
 
+    /// Whether there is no wildcard in it.
+    pub(super) fn is_named(&self) -> bool {
+        fn named(glob: &Glob) -> bool {
+            glob.parts.iter().all(|part| match part {
+                Part::Text(_) => true,
+                Part::Any => false,
+                Part::OneOf(all) => all.iter().all(named),
+            })
+        }
+        matches!(self, Segment::One(glob) if named(glob))
+    }
+
     /// Whether the segment begins with this very text.
     pub(super) fn starts_with(&self, prefix: &str) -> bool {
         match self {

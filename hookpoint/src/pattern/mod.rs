@@ -222,6 +222,16 @@ impl Pattern {
         self.path.iter().map(|segment| segment.literal().map(str::to_string)).collect()
     }
 
+    /// Whether the path ends with `**`: it means whatever is there.
+    pub(crate) fn is_everything_below(&self) -> bool {
+        matches!(self.path.last(), Some(Segment::Deep))
+    }
+
+    /// Whether the last segment is a name, or several of them, and no wildcard.
+    pub(crate) fn is_named(&self) -> bool {
+        self.path.last().is_none_or(Segment::is_named)
+    }
+
     /// The pattern with one alternative in the place of `{a,b}`, for every alternative of every group. Each of them is a
     /// name that somebody wrote, and has to be there.
     pub(crate) fn alternatives(&self) -> Vec<Pattern> {

@@ -4,9 +4,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use candle_core::backprop::GradStore;
-use candle_core::{Tensor, TensorId};
+use candle_core::{DType, Tensor, TensorId};
 use candle_nn::Optimizer;
 
+use super::certify::Certificate;
 use super::finish::finished_run;
 use super::spent::spent;
 use super::{Plan, Run};
@@ -16,8 +17,8 @@ use crate::erased::ErasedMut;
 use crate::error::{BoxedError, ErrorKind, Result};
 use crate::lookup::FastMap;
 use crate::run::{
-    current, Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Order,
-    Request,
+    current, Action, Allows, BackwardCall, BackwardPass, Finished, HookCtx, IntoCaches, Listens, Nudge,
+    Order, Request,
 };
 use crate::select::IntoPatterns;
 use crate::tree::AutoHook;
@@ -51,6 +52,7 @@ pub struct GradRun<T> {
     /// Points that are reached several times have a gradient for each call.
     pub grads: ActivationCache,
     variables: FastMap<TensorId, Tensor>,
+    pub(super) certificate: Option<Certificate>,
     requests: Arc<[String]>,
     fired: Vec<usize>,
     skipped: Vec<Arc<str>>,
@@ -131,6 +133,11 @@ impl<T> GradRun<T> {
             return Err(ErrorKind::NothingToTrain.into());
         }
         Ok(optimizer.step(&self.grad_store())?)
+    }
+
+    /// How well the gradients agree with differences, where the plan was to [certify](Plan::certify) them.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_ref()
     }
 
     /// The plan's requests in order, as in `cache_grad("blocks.*")`, with how often each has fired in the
@@ -270,7 +277,38 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         E: Into<BoxedError>,
     {
         let (prepared, finished) = self.go(Listens::GRADIENT, |model| with_loss(f(model), loss))?;
-        differentiated(&self.asked(&prepared), self.allows, finished)
+        Ok(differentiated(&self.asked(&prepared), self.allows, finished)?.0)
+    }
+
+    /// As [`differentiate`](Self::differentiate), where a certificate notes what comes; and the first point where a hook
+    /// has changed a gradient.
+    pub(super) fn differentiate_noted<T, E, F, L>(
+        &self,
+        nudge: &Rc<Nudge>,
+        is_heard: bool,
+        f: F,
+        loss: L,
+    ) -> Result<(GradRun<T>, Option<Arc<str>>)>
+    where
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
+        L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        let (prepared, finished) = self.go_nudged(nudge, is_heard, |model| with_loss(f(model), loss))?;
+        let asked = Order { nudge: Some(nudge), ..self.asked(&prepared) };
+        differentiated(&asked, self.allows, finished)
+    }
+
+    /// The loss alone, where a certificate moves values.
+    pub(super) fn loss_moved<T, E, F, L>(&self, nudge: &Rc<Nudge>, f: F, loss: L) -> Result<f64>
+    where
+        F: for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
+        L: FnOnce(&T, &ActivationCache) -> std::result::Result<Tensor, E>,
+        E: Into<BoxedError>,
+    {
+        let (prepared, finished) = self.go_nudged(nudge, false, |model| with_loss(f(model), loss))?;
+        let (_, loss) = finished_run(&self.asked(&prepared), true, finished)?.output;
+        Ok(loss.to_dtype(DType::F64)?.flatten_all()?.get(0)?.to_scalar()?)
     }
 }
 
@@ -289,7 +327,7 @@ fn differentiated<T>(
     asked: &Order<'_>,
     allows: Allows,
     (result, mut finished): (Option<(T, Tensor)>, Finished),
-) -> Result<GradRun<T>> {
+) -> Result<(GradRun<T>, Option<Arc<str>>)> {
     let taps = finished.gradient.take().unwrap_or_default().taps;
     taps.check_floats(asked.registered, &finished.fired)?;
     let run = finished_run(asked, allows.unreached, (result, finished))?;
@@ -300,7 +338,10 @@ fn differentiated<T>(
     detach_inside(&mut output, &spent)?;
     let (grads, variables) = (ActivationCache::of_calls(found.grads), found.variables);
     let cache = cache.detached().with_grads(grads.clone());
-    Ok(GradRun { output, loss: spent.1, cache, grads, variables, requests, fired, skipped })
+    let certificate = None;
+    let run =
+        GradRun { output, loss: spent.1, cache, grads, variables, certificate, requests, fired, skipped };
+    Ok((run, found.changed))
 }
 
 /// Detaches the tensors inside a value, where its type is known to hold some. The loss, and any other number that

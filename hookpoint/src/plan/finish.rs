@@ -1,5 +1,6 @@
 //! How a run goes and ends: what it gives, or what is wrong.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::Run;
@@ -38,17 +39,11 @@ pub(super) fn execute<T, E: Into<BoxedError>>(
 /// The points that the plan selects and the run did not reach, request by request.
 fn unreached(order: &Order<'_>, finished: &Finished) -> Vec<Arc<str>> {
     let mut unreached: Vec<Arc<str>> = Vec::new();
-    let mut met: Option<Met> = None;
+    let met: OnceCell<Met> = OnceCell::new();
+    let met = || met.get_or_init(|| finished.met(order.dispatch, order.requests, order.tree));
     for (at, request) in (order.registered as u32..).zip(order.own()) {
-        let call = request.pattern.call().unwrap_or(0);
         for node in request.nodes.iter() {
-            let is_reached = match request.pattern.value() {
-                None => finished.visits(*node) > call,
-                Some(_) => met
-                    .get_or_insert_with(|| finished.met(order.dispatch, order.requests, order.tree))
-                    .has(at, *node),
-            };
-            if !is_reached {
+            if !is_reached(finished, request, at, *node, met) {
                 let name: Arc<str> = point_of(order.tree, request, *node).into();
                 if !unreached.contains(&name) {
                     unreached.push(name);
@@ -143,7 +138,57 @@ pub(super) fn check_fired(
             check_alternatives(order, at, request, finished, ended)?;
         }
     }
+    match ended {
+        Ended::ByItself => check_wholly_reached(order, finished),
+        Ended::Early => Ok(()),
+    }
+}
+
+/// What changes the model has to reach all that it selects: four modules of which one is changed are another
+/// experiment. A pattern that ends with `**` means whatever is there, and one that ends with `*` all modules.
+fn check_wholly_reached(order: &Order<'_>, finished: &Finished) -> Result<()> {
+    let met: OnceCell<Met> = OnceCell::new();
+    for (at, request) in (order.registered as u32..).zip(order.own()) {
+        if !request.action.changes()
+            || request.nodes.iter().count() < 2
+            || request.pattern.is_everything_below()
+        {
+            continue;
+        }
+        let met = || met.get_or_init(|| finished.met(order.dispatch, order.requests, order.tree));
+        let matters = |node: &&NodeId| {
+            let is_module = order.tree.node(**node).is_some_and(|node| node.kind != Kind::Parameter);
+            (is_module || request.pattern.is_named()) && !is_reached(finished, request, at, **node, met)
+        };
+        let missed = request.nodes.only(|node| matters(&&node));
+        if missed.iter().next().is_none() {
+            continue;
+        }
+        let (selected, missing) = (request.nodes.iter().count(), missed.iter().count());
+        let narrow = Request { nodes: missed, ..request.clone() };
+        let points = narrow.nodes.iter().map(|node| point_of(order.tree, &narrow, *node)).collect();
+        let remedy = format!(
+            "{}\n  what runs on other threads is not seen (see `hookpoint::thread`), nor is a module that was moved or \
+             replaced during the run",
+            unfired_remedy(&narrow, order, finished, Ended::ByItself)
+        );
+        let request = format!("{} ({missing} of its {selected} points)", request.describe());
+        return Err(ErrorKind::Unfired { request, points, remedy }.into());
+    }
     Ok(())
+}
+
+fn is_reached<'m>(
+    finished: &Finished,
+    request: &Request<'_>,
+    at: u32,
+    node: NodeId,
+    met: impl FnOnce() -> &'m Met,
+) -> bool {
+    match request.pattern.value() {
+        None => finished.visits(node) > request.pattern.call().unwrap_or(0),
+        Some(_) => met().has(at, node),
+    }
 }
 
 /// Names in `{a,b}` are names: that one of them was reached says nothing of the others.

@@ -46,6 +46,7 @@ impl<M: AutoHook, H: Access<M>> Plan<'_, M, H> {
             dispatch: &prepared.dispatch,
             schedule: prepared.schedule.as_ref(),
             audience: &self.audience,
+            nudge: None,
         }
     }
 }
@@ -107,9 +108,9 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// Is what was recorded what the model would compute now?
     pub(super) fn check_recording(&self) -> Result<()> {
         match &self.recording {
-            Recorded::Replayed(recording) if recording.compares() => {
-                H::lend(&self.hooked, |hooked| recording.check_weights(|| Tree::weights_of(hooked.model())))
-            }
+            Recorded::Replayed(recording) if recording.compares() => H::lend(&self.hooked, |hooked| {
+                recording.check_weights(hooked.version(), || Tree::weights_of(hooked.model()))
+            }),
             _ => Ok(()),
         }
     }

@@ -27,8 +27,9 @@ impl<T> Run<T> {
 
     /// The points that the plan's patterns select and this run did not reach, request by request.
     ///
-    /// A request that reaches none of its points is an error, and so is a name in `{a,b}` that is not reached. What
-    /// else a pattern selects may be missing, as some experts of a mixture are: that is to be seen here.
+    /// A request that reaches none of its points is an error, and so is a name in `{a,b}` that is not reached, and a hook
+    /// or a patch that reaches some of its modules. What else a pattern selects may be missing, as some experts of a
+    /// mixture are: that is to be seen here.
     ///
     /// ```
     /// use candle_core::{DType, Device, Module, Result, Tensor};

@@ -9,7 +9,7 @@ use crate::access::{Access, Lent};
 use crate::cache::ActivationCache;
 use crate::error::{BoxedError, Error, ErrorKind, Result};
 use crate::recording::Recording;
-use crate::run::{Action, Finished, Keeps, Listens, Log, Request, Tape};
+use crate::run::{all_change, Action, Audience, Finished, Keeps, Listens, Log, Nudge, Order, Request, Tape};
 use crate::tree::{AutoHook, Tree};
 
 /// A run that is over, and what it was asked.
@@ -143,9 +143,16 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         if matches!(self.recording, Recorded::Replayed(_)) {
             return Err(ErrorKind::RecordingReplay.into());
         }
-        let (first, _, times) = self.noted(Listens::SCAN, Keeps::Shapes, &mut f)?;
-        let (_, run, values) = self.noted(listens, Keeps::Values, &mut f)?;
-        let mut recording = Recording::new(first.tree.clone(), times, values);
+        let buffers = || H::lend(&self.hooked, |hooked| Ok(Tree::buffers_of(hooked.model())));
+        let before = buffers()?;
+        let (first, _, times) = self.noted(Listens::SCAN, Keeps::Prints, &mut f)?;
+        let (_, run, mut values) = self.noted(listens, Keeps::Values, &mut f)?;
+        if before.were_written(&buffers()?) {
+            // Somebody writes to tensors of the model, and nobody saw who.
+            values.has_effects();
+        }
+        let version = H::lend(&self.hooked, |hooked| Ok(hooked.version()))?;
+        let mut recording = Recording::new(first.tree.clone(), version, times, values);
         let weights = H::lend(&self.hooked, |hooked| Ok(Tree::weights_of(hooked.model())))?;
         recording.note_weights(weights)?;
         Ok((run, recording))
@@ -191,11 +198,34 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     ) -> Result<Ran<'a, T>> {
         self.check_recording()?;
         let Recorded::Repeated(recording, copies) = &self.recording else {
-            return self.go_with(listens, |asked| asked.replaying(), f);
+            let ran = self.go_with(listens, |asked| asked.replaying(), f)?;
+            // The closure may have changed what the answers were computed with.
+            self.check_recording()?;
+            return Ok(ran);
         };
         let (prepared, (output, mut finished)) = self.go_with(listens, |_| Tape::noting(Keeps::Shapes), f)?;
         recording.compare_rows(&finished.log.take().unwrap_or_default(), *copies);
         Ok((prepared, (output, finished)))
+    }
+
+    /// Runs the model for a certificate of gradients, with the listeners of the user or without.
+    pub(super) fn go_nudged<T, E: Into<BoxedError>>(
+        &self,
+        nudge: &Rc<Nudge>,
+        is_heard: bool,
+        f: impl for<'m> FnOnce(Lent<'m, M, H>) -> std::result::Result<T, E>,
+    ) -> Result<Ran<'a, T>> {
+        self.check_recording()?;
+        let prepared = self.prepared()?;
+        let nobody = Audience::default();
+        let finished = H::lend(&self.hooked, |hooked| {
+            let asked = self.asked(&prepared);
+            let audience = if is_heard { asked.audience } else { &nobody };
+            let asked = Order { nudge: Some(nudge), audience, ..asked };
+            let (model, learned) = hooked.parts();
+            execute(&asked, Listens::GRADIENT, learned, asked.replaying(), || H::run(model, f))
+        })?;
+        Ok((prepared, finished))
     }
 
     fn go_with<T, E: Into<BoxedError>>(
@@ -211,8 +241,13 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
         let prepared = self.prepared()?;
         let finished = H::lend(&self.hooked, |hooked| {
             let asked = self.asked(&prepared);
+            let buffers = asked.dispatch.is_curious().then(|| Tree::buffers_of(hooked.model()));
             let (model, learned) = hooked.parts();
-            execute(&asked, listens, learned, tape(&asked), || H::run(model, f))
+            let finished = execute(&asked, listens, learned, tape(&asked), || H::run(model, f));
+            if buffers.is_some_and(|before| before.were_written(&Tree::buffers_of(hooked.model()))) {
+                all_change(&prepared.tree, hooked.parts().1);
+            }
+            finished
         })?;
         Ok((prepared, finished))
     }

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::fmt;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
+use crate::convert::converted;
 use crate::error::Result;
 use crate::point::Step;
 use crate::tree::Kind;
@@ -80,6 +81,22 @@ impl HookCtx<'_> {
     /// The concrete name of the point, with the index that selects what the hook sees.
     pub fn path(&self) -> &str {
         self.path
+    }
+
+    /// A tensor in another float type, such as that of the value that the hook sees. Where a number that is finite would be
+    /// infinite or NaN then, that is an error, which calls the tensor `what`.
+    ///
+    /// ```
+    /// use candle_core::{DType, Device, Tensor};
+    /// use hookpoint::HookCtx;
+    ///
+    /// let (ctx, big) = (HookCtx::by_hand("up"), Tensor::new(&[1e6f32], &Device::Cpu)?);
+    /// assert!(ctx.converted("the vector", &big, DType::F16).is_err());
+    /// assert_eq!(ctx.converted("the vector", &big, DType::BF16)?.dtype(), DType::BF16);
+    /// # Ok::<(), hookpoint::Error>(())
+    /// ```
+    pub fn converted(&self, what: &str, tensor: &Tensor, dtype: DType) -> Result<Tensor> {
+        converted(what, self.path, tensor, dtype)
     }
 
     /// What stands at the point.

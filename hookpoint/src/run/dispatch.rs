@@ -137,6 +137,7 @@ impl Dispatch {
             }
         }
         let skips = nodes.iter().any(|wants| wants.may_skip);
+        let keeps = requests.iter().any(|request| matches!(request.action, Action::Cache(_)));
         for (wants, node) in nodes.iter_mut().zip(&tree.nodes) {
             if let [id] = wants.requests.as_slice() {
                 let keeps = |request: &&Request<'_>| request.keeps_all() && request.pattern.value().is_none();
@@ -147,6 +148,8 @@ impl Dispatch {
                 Kind::Module => BeforeCall::Announce,
                 // What it does in training is an effect, which says whether modules around it may be skipped.
                 _ if skips && node.minds_training => BeforeCall::Decide,
+                // Nobody knows whether it writes to what it gives.
+                _ if keeps && node.is_foreign => BeforeCall::Decide,
                 _ if wants.requests.is_empty() => BeforeCall::Nothing,
                 _ if wants.keeps.is_some() => BeforeCall::Keep,
                 _ => BeforeCall::Decide,

@@ -8,12 +8,14 @@ use std::cell::{Cell, RefCell};
 
 use candle_core::{Storage, Tensor};
 
+use super::current::current;
 use super::replacement::laid_out;
-use super::OpSite;
-use super::RunState;
-use crate::erased::{Erased, ErasedMut};
+use super::{Captures, RunState};
+use crate::erased::{active, Erased, ErasedMut};
 use crate::error::{ErrorKind, Result};
-use crate::tree::{Effects, MethodInfo, NodeId};
+use crate::fingerprint::Fingerprint;
+use crate::lookup::FastSet;
+use crate::tree::{is_annotated, Effects, MethodInfo, NodeId};
 use crate::value::DynamicOps;
 
 /// What a run knows of effects, and of who may write to which memory.
@@ -22,19 +24,41 @@ pub(super) struct Memory {
     pub count: Cell<u32>,
     /// Is that noted?
     pub noted: bool,
-    /// What caches of keys and values have given, and write to later.
-    pub buffers: RefCell<Vec<usize>>,
-    /// What was put into the model, and is held by somebody else.
-    pub given: RefCell<Vec<usize>>,
+    /// Is anything kept, so that it matters who writes to what?
+    pub keeps: bool,
+    /// What others have given out, and may write to later: caches of keys and values, code without annotations.
+    pub buffers: RefCell<FastSet<usize>>,
+    /// What was kept and shares its memory with code that is not known, and some of its numbers as they were then.
+    pub sampled: RefCell<Vec<(Tensor, Fingerprint)>>,
     /// Was something kept that is computed from variables?
     pub tracked: Cell<bool>,
 }
 
 impl Memory {
-    pub fn new(noted: bool) -> Self {
-        let (count, buffers, given, tracked) = Default::default();
-        Self { count, noted, buffers, given, tracked }
+    pub fn new(noted: bool, keeps: bool) -> Self {
+        let (count, buffers, sampled, tracked) = Default::default();
+        Self { count, noted, keeps, buffers, sampled, tracked }
     }
+}
+
+/// A value that these functions have given out, or a field or static where the name is empty: somebody else may write to
+/// its memory later.
+#[inline(always)]
+pub fn given<T>(by: &'static [&'static str], mut value: T) -> T {
+    if active() {
+        given_cold(by, ErasedMut::of(&mut value));
+    }
+    value
+}
+
+#[cold]
+#[inline(never)]
+fn given_cold(by: &'static [&'static str], value: ErasedMut<'_>) {
+    current(|state| {
+        if state.effects.keeps && by.iter().any(|name| name.is_empty() || !is_annotated(name)) {
+            state.note_buffers(value);
+        }
+    });
 }
 
 impl RunState<'_> {
@@ -106,7 +130,7 @@ impl RunState<'_> {
     /// An operation that writes into a tensor is about to be done.
     #[cold]
     #[inline(never)]
-    pub(super) fn note_write(&self, site: &OpSite, written: Option<Erased<'_>>) {
+    pub(super) fn note_write(&self, written: Option<Erased<'_>>) {
         self.effect();
         if self.tree.writes_in_place() {
             return;
@@ -124,21 +148,58 @@ impl RunState<'_> {
                 }
             }
         }
-        if self.effects.given.borrow().contains(&buffer) {
-            let operation = format!("`{}` at {}:{}", site.name, site.file, site.line);
-            self.fail(ErrorKind::PatchOverwritten { operation }.into());
-        }
     }
 
-    /// A cache of keys and values has given these tensors: what it writes to later.
+    /// Somebody has given out these tensors, who may write to them later.
     pub(super) fn note_buffers(&self, mut result: ErasedMut<'_>) {
-        let Some(ops) = DynamicOps::for_type(result.type_id()) else { return };
+        let note = |tensor: &Tensor| {
+            let (storage, _) = tensor.storage_and_layout();
+            self.effects.buffers.borrow_mut().insert(address(&storage));
+        };
+        let Some(ops) = DynamicOps::for_type(result.type_id()) else {
+            result.shared().tensor().into_iter().for_each(note);
+            return;
+        };
         // Looking does not fail.
         let _ = ops.each_tensor(result.reborrow(), &mut |_, tensor| {
-            let (storage, _) = tensor.storage_and_layout();
-            self.effects.buffers.borrow_mut().push(address(&storage));
+            note(tensor);
             Ok(())
         });
+    }
+
+    /// Does it matter what this layer gives out, because nobody knows its code?
+    pub(super) fn minds_buffers_of(&self, node: NodeId) -> bool {
+        self.effects.keeps && self.tree.node(node).is_some_and(|node| node.is_foreign)
+    }
+
+    /// Looks at some numbers of what is kept without a copy, where code that is not known may write to it.
+    pub(super) fn sample(&self, kept: &Tensor) -> Result<()> {
+        if self.tree.calls_strangers() {
+            let mut print = Fingerprint::default();
+            print.sample(kept)?;
+            self.effects.sampled.borrow_mut().push((kept.clone(), print));
+        }
+        Ok(())
+    }
+
+    /// Are the numbers of what was kept as they were?
+    pub(super) fn check_samples(&self, kept: &Captures) -> Result<()> {
+        for (tensor, before) in self.effects.sampled.borrow().iter() {
+            let mut now = Fingerprint::default();
+            now.sample(tensor)?;
+            if now == *before {
+                continue;
+            }
+            // From now on the model is known to write, and gets copies.
+            self.tree.note_write();
+            let labels = self.dispatch.labels();
+            let found = kept.iter().find(|capture| capture.tensor.id() == tensor.id());
+            let point = found.map_or(String::new(), |capture| {
+                labels.get(capture.label).map_or("", |(name, _)| name).to_string()
+            });
+            return Err(ErrorKind::CacheOverwritten { point }.into());
+        }
+        Ok(())
     }
 
     /// May somebody write to this memory later?
@@ -148,13 +209,10 @@ impl RunState<'_> {
             || self.effects.buffers.borrow().contains(&address(storage))
     }
 
-    /// What the model is given and somebody else goes on holding: a copy, where the model may write to it.
+    /// What the model is given and somebody else goes on holding: a copy, since nobody knows what code without
+    /// annotations writes to.
     pub(super) fn lent(&self, value: Tensor) -> Result<Tensor> {
-        if self.tree.writes_in_place() {
-            return copied(&value);
-        }
-        self.effects.given.borrow_mut().push(address(&value.storage_and_layout().0));
-        Ok(value)
+        copied(&value)
     }
 
     /// What a recording keeps of the model's values: a copy, where somebody may write to it.

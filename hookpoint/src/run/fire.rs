@@ -210,7 +210,7 @@ impl RunState<'_> {
         value: &Tensor,
     ) -> Result<()> {
         let keep = |label: u32, taken: Tensor| -> Result<()> {
-            let tensor = options.apply(taken)?;
+            let tensor = options.apply(at.name, taken)?;
             self.act.kept.borrow_mut().push(Capture { label, call: at.call as u32, tensor });
             Ok(())
         };

@@ -6,7 +6,7 @@ use super::fire::Replace;
 use super::gradient::Trail;
 use super::stack::{Arguments, Before, Frame, Memo};
 use super::RunState;
-use crate::erased::{active, listen_to_values, Erased, ErasedMut, Slot};
+use crate::erased::{active, listen_to_values, resume, suspend, Erased, ErasedMut, Slot};
 use crate::tree::{Effects, MethodInfo, NodeId};
 use crate::value::{DynamicOps, ValueOps};
 
@@ -33,6 +33,8 @@ impl Entered {
     const WHOLE_CALL: u32 = 1 << 30;
     /// Are numbers wanted, too, by which one call is told from another?
     const SCALARS: u32 = 1 << 29;
+    /// Is this no part of the run? What was told to the run before is in the lowest bits.
+    const STRANGE: u32 = 1 << 28;
     const IDLE: Self = Self { depth: 0 };
 
     /// Enters `method` of `this`.
@@ -64,7 +66,14 @@ impl Entered {
 
     #[cold]
     fn leave(&self) {
+        if self.is_strange() {
+            return resume(self.depth as u8);
+        }
         current(|state| state.leave(self.depth()));
+    }
+
+    fn is_strange(&self) -> bool {
+        self.depth & Self::STRANGE != 0
     }
 
     fn depth(&self) -> usize {
@@ -221,6 +230,9 @@ impl Entered {
 
     #[cold]
     fn skip<R>(&self, ops: &ValueOps<R>) -> Option<R> {
+        if self.is_strange() {
+            return None;
+        }
         current(|state| {
             state.arguments_shown(self.depth());
             state.known_result(self.depth(), ops).unwrap_or_else(|error| {
@@ -240,6 +252,9 @@ impl Entered {
 
     #[cold]
     fn show_result<R>(&self, ops: &ValueOps<R>, result: &mut R) {
+        if self.is_strange() {
+            return;
+        }
         let error = current(|state| {
             if state.listeners.follows.calls {
                 state.result_observed(self.depth(), ops, result);
@@ -261,6 +276,9 @@ impl Entered {
 impl RunState<'_> {
     fn enter(&self, method: &'static MethodInfo, this: Erased<'_>, gives_tensors: bool) -> Entered {
         let (node, was_announced) = self.claim(this, method);
+        if !was_announced && node.is_some_and(|node| self.is_strange(node, method)) {
+            return Entered { depth: Entered::STRANGE | u32::from(suspend()) };
+        }
         if let Some(gradient) = self.gradient() {
             gradient.begin();
         }
@@ -311,6 +329,19 @@ impl RunState<'_> {
         let whole_call = is_call && wants.is_some_and(|wants| wants.call_hooks);
         let whole_call = if whole_call { Entered::WHOLE_CALL } else { 0 };
         Entered { depth: frames.len() as u32 | arguments | scalars | whole_call }
+    }
+
+    /// Is this module entered by work that is none of the run's? A thread of a pool takes up other work while it waits,
+    /// which may be a call of the same model. No module calls one that it is inside of, and a method that calls itself
+    /// says so where it does.
+    fn is_strange(&self, node: NodeId, method: &'static MethodInfo) -> bool {
+        let end = self.tree.node(node).map_or(node, |node| node.end);
+        let frames = self.stack.frames.borrow();
+        frames.iter().any(|frame| match frame.node {
+            Some(open) if open == node => std::ptr::eq(frame.method, method),
+            Some(open) => node < open && open < end,
+            None => false,
+        })
     }
 
     /// Forgets a method, and what was called in it and did not return, because somebody caught a panic.

@@ -3,6 +3,7 @@
 use candle_core::{Layout, Storage, Tensor};
 
 use super::{CacheOptions, Captures, RunState};
+use crate::convert::converted;
 use crate::error::Result;
 use crate::lookup::FastSet;
 
@@ -13,12 +14,16 @@ impl RunState<'_> {
     pub(super) fn owned(&self, tensor: &Tensor) -> Result<Tensor> {
         let copies = {
             let (storage, layout) = tensor.storage_and_layout();
-            is_window(&storage, layout) || self.may_be_written(&storage)
+            is_window(&storage, layout) || tensor.is_variable() || self.may_be_written(&storage)
         };
         if tensor.track_op() {
             self.effects.tracked.set(true);
         }
-        Ok(if copies { tensor.force_contiguous()? } else { tensor.clone() })
+        if copies {
+            return Ok(tensor.force_contiguous()?);
+        }
+        self.sample(tensor)?;
+        Ok(tensor.clone())
     }
 
     /// Copies what a cache has kept of variables, and of views of them: an optimizer sets them later. Which
@@ -56,9 +61,9 @@ fn buffer(tensor: &Tensor) -> usize {
 }
 
 impl CacheOptions {
-    pub(crate) fn apply(&self, mut tensor: Tensor) -> Result<Tensor> {
+    pub(crate) fn apply(&self, point: &str, mut tensor: Tensor) -> Result<Tensor> {
         if let Some(dtype) = self.dtype.filter(|_| tensor.dtype().is_float()) {
-            tensor = tensor.to_dtype(dtype)?;
+            tensor = converted("what is cached", point, &tensor, dtype)?;
         }
         if let Some(device) = &self.device {
             tensor = tensor.to_device(device)?;

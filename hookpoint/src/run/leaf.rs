@@ -93,7 +93,10 @@ impl RunState<'_> {
         }
         let wants = self.dispatch.at(node);
         if wants.requests.is_empty() && !wants.heard && !self.listeners.hears_every_call() {
-            return CallToken::IDLE;
+            return match self.minds_buffers_of(node) {
+                true => Call::of(node).into(),
+                false => CallToken::IDLE,
+            };
         }
         if wants.before_call == BeforeCall::Keep && self.listeners.only_acts {
             return CallToken(Token::Kept(node));
@@ -318,6 +321,9 @@ impl RunState<'_> {
         let inputs = call.called_with.map(|at| self.stack.end_call(at));
         if call.announced.is_some_and(|at| self.stack.was_claimed(at)) {
             return;
+        }
+        if self.minds_buffers_of(call.node) {
+            self.note_buffers(result.reborrow());
         }
         if self.listeners.follows.calls {
             let value = result.get_mut::<candle_core::Result<Tensor>>();

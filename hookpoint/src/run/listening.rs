@@ -74,7 +74,7 @@ impl<'p> Listeners<'p> {
             observers,
             follows,
             scan,
-            gradient: listens.gradient.then(Gradient::default),
+            gradient: listens.gradient.then(|| Gradient::nudged(order.nudge.cloned())),
             only_keeps,
             only_acts: only_keeps && !shapes.is_curious && !follows.calls,
             shapes,

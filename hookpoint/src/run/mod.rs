@@ -63,11 +63,12 @@ pub(crate) use call_hooks::{modules_only, CallHookFn, When};
 pub use context::HookCtx;
 pub(crate) use current::{current, current_pass, with_pass, with_run};
 pub(crate) use dispatch::Dispatch;
+pub use effects::given;
 pub(crate) use finished::{Finished, Met};
 pub use frame::Entered;
 #[cfg(test)]
 pub(crate) use gradient::Taps;
-pub(crate) use gradient::{Allows, BackwardPass};
+pub(crate) use gradient::{Allows, BackwardPass, Nudge};
 pub use gradient::{BackwardCall, OpSite};
 pub use hookpoint_grad::rule::OpKind;
 pub(crate) use listening::Listens;
@@ -79,7 +80,7 @@ pub(crate) use record::{Calls, Keeps, Log, LoggedCall, LoggedPoint, RecordedCall
 pub(crate) use request::{Action, BackwardHookFn, HookFn, Request};
 pub use request::{CacheAt, CacheOptions, IntoCaches};
 pub(crate) use scan::{Scanned, SeenCall};
-pub(crate) use shapes::Learned;
+pub(crate) use shapes::{all_change, Learned};
 pub(crate) use state::{Order, RunState};
 pub use step::{with_step, Steps};
 pub use wanted::wanted;

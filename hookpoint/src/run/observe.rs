@@ -257,6 +257,10 @@ fn note_tensors(value: Erased<'_>, inputs: &mut Fingerprint) {
         inputs.word(u64::from(part));
         inputs.text(label);
         let _ = inputs.tensor(tensor);
+        // Another layout of the same numbers is computed with in another order, and may be looked at.
+        if !tensor.is_contiguous() {
+            tensor.stride().iter().for_each(|stride| inputs.word(*stride as u64));
+        }
     });
     if let Some(flag) = value.get::<bool>() {
         inputs.word(u64::from(*flag));

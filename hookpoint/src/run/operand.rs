@@ -185,7 +185,6 @@ impl RunState<'_> {
         let fills = site.fills_a_cache();
         if site.writes_in_place() {
             self.note_write(
-                site,
                 operands.iter().find_map(|(number, _, operand)| (*number == 0).then_some(*operand)),
             );
         }

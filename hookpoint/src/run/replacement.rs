@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Device, Tensor};
 
+use crate::convert::converted;
 use crate::error::{ErrorKind, Result};
 
 /// What a replacement has to be like.
@@ -42,7 +43,7 @@ pub(super) fn fit(
         }
         .into());
     }
-    let new = new.to_device(like.device)?.to_dtype(like.dtype)?;
+    let new = converted(what, point, &new.to_device(like.device)?, like.dtype)?;
     Ok(if new.dims() == like.dims { new } else { new.broadcast_as(like.dims)? })
 }
 

@@ -20,7 +20,7 @@ use super::replacement::{fit, laid_out, Broadcast, Like};
 use super::{Action, RunState};
 use crate::error::Result;
 use crate::point::PointKey;
-use crate::tree::NodeId;
+use crate::tree::{NodeId, Tree};
 
 /// Shapes of inputs, small enough to be kept in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,14 @@ pub(crate) enum Known {
 
 /// What earlier runs have shown, by the number of the module.
 pub(crate) type Learned = std::sync::Mutex<Vec<Option<Known>>>;
+
+/// Notes that any module may change something besides its result: a tensor of the model was written to, and nobody saw by
+/// whom.
+pub(crate) fn all_change(tree: &Tree, learned: &Learned) {
+    let mut learned = learned.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    learned.clear();
+    learned.resize(tree.modules() as usize, Some(Known::Changes));
+}
 
 /// Remembers what modules give for which inputs.
 pub(super) struct ShapeMemo<'p> {

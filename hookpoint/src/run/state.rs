@@ -7,14 +7,14 @@ use super::audience::Audience;
 use super::counts::{Counts, Scratch};
 use super::effects::Memory;
 use super::finished::Finished;
-use super::gradient::Gradient;
+use super::gradient::{Gradient, Nudge};
 use super::listening::{Listeners, Listens};
 use super::outcome::Outcome;
 use super::points::{CaptureAny, Captures, Kept};
 use super::record::{Replaying, Schedule, Tape};
 use super::shapes::Learned;
 use super::stack::Stack;
-use super::{Dispatch, Request};
+use super::{Action, Dispatch, Request};
 use crate::erased::hears;
 use crate::error::Error;
 use crate::point::Step;
@@ -33,6 +33,8 @@ pub(crate) struct Order<'a> {
     pub schedule: Option<&'a Schedule>,
     /// The listeners of the plan.
     pub audience: &'a Audience<'a>,
+    /// Whether gradients are compared with differences.
+    pub nudge: Option<&'a Rc<Nudge>>,
 }
 
 impl<'a> Order<'a> {
@@ -82,6 +84,7 @@ impl<'p> RunState<'p> {
         let Scratch { frames, announced, uses, visits, named } =
             dispatch.take_scratch().emptied(dispatch.known_points());
         let listeners = Listeners::new(order, listens, learned, tape);
+        let keeps = requests.iter().any(|request| matches!(request.action, Action::Cache(_)));
         Self {
             tree,
             dispatch,
@@ -99,7 +102,7 @@ impl<'p> RunState<'p> {
                 kept_any: RefCell::default(),
                 step: RefCell::default(),
             },
-            effects: Memory::new(listeners.minds_effects(dispatch)),
+            effects: Memory::new(listeners.minds_effects(dispatch), listeners.follows.calls || keeps),
             outcome: Outcome::default(),
             listeners,
         }
@@ -154,6 +157,7 @@ impl<'p> RunState<'p> {
     /// Takes the error that ended the run; none where it went through or was stopped on purpose.
     pub fn finish(self) -> (Option<Error>, Finished) {
         let parted = self.part_from_variables(&mut self.act.kept.borrow_mut());
+        let parted = parted.and_then(|()| self.check_samples(&self.act.kept.borrow()));
         if let Err(error) = parted {
             self.fail(error);
         }

@@ -142,7 +142,8 @@ impl Steps {
                 }
                 .into());
             }
-            let new = new.to_dtype(value.dtype())?.to_device(value.device())?;
+            let new =
+                ctx.converted("what the hook returned", &new, value.dtype())?.to_device(value.device())?;
             let rest = value.dim(self.dim)? - window.end;
             let before = value.narrow(self.dim, 0, window.start)?;
             let after = value.narrow(self.dim, window.end, rest)?;

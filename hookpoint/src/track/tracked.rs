@@ -234,7 +234,7 @@ impl Tracked {
 /// A copy that keeps nothing else alive, neither a larger tensor that it is a part of nor what a backward
 /// pass would need.
 fn copied(tensor: &Tensor, options: &CacheOptions) -> Result<Tensor> {
-    Ok(options.apply(tensor.detach())?.force_contiguous()?)
+    Ok(options.apply("", tensor.detach())?.force_contiguous()?)
 }
 
 /// Adds what was seen at a point to what was seen there before.

@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 
+use super::state::MayChange;
 use super::visit::{AutoHook, Visitor};
 
 impl<T: AutoHook + ?Sized> AutoHook for &T {
@@ -148,24 +149,8 @@ macro_rules! nothing_inside {
 }
 nothing_inside!(
     (),
-    bool,
-    char,
-    u8,
-    u16,
-    u32,
-    u64,
     u128,
-    usize,
-    i8,
-    i16,
-    i32,
-    i64,
     i128,
-    isize,
-    f32,
-    f64,
-    String,
-    str,
     std::path::PathBuf,
     std::time::Duration,
     candle_core::DType,
@@ -173,6 +158,18 @@ nothing_inside!(
     candle_core::Shape,
     candle_core::Error,
 );
+
+/// Numbers and text, which a module computes with: a recording is good only while they stay.
+macro_rules! numbers {
+    ($($ty:ty),* $(,)?) => { $(
+        impl AutoHook for $ty {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                visitor.number("", || self.bits());
+            }
+        }
+    )* };
+}
+numbers!(bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64, String, str);
 
 impl<T: ?Sized> AutoHook for PhantomData<T> {
     fn visit(&self, _: &mut Visitor<'_>) {}

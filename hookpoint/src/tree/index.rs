@@ -40,6 +40,8 @@ pub(crate) struct Node {
     pub width: Option<usize>,
     /// May its state change while it is only borrowed?
     pub has_state: bool,
+    /// Is it a layer whose code is not known: neither annotated nor candle's?
+    pub is_foreign: bool,
     /// Is it a layer that computes something else in training: draws lots, keeps statistics?
     pub minds_training: bool,
     own: Own,
@@ -89,6 +91,7 @@ struct Memory {
     /// Tells most other buffers from those.
     buffer_sieve: Sieve,
     writes: OnceLock<bool>,
+    strangers: OnceLock<bool>,
     /// Has code written into a tensor that no description of the model's methods tells of?
     wrote: AtomicBool,
 }
@@ -151,6 +154,25 @@ impl Tree {
                         && self.methods(node).iter().copied().any(registry::writes_in_place)
                 })
             })
+    }
+
+    /// Does the model call code that is neither annotated nor candle's, for all that is known?
+    pub fn calls_strangers(&self) -> bool {
+        *self.memory.strangers.get_or_init(|| {
+            let mut types: FastSet<TypeId> = FastSet::default();
+            self.nodes.iter().any(|node| match node.kind {
+                Kind::Leaf => node.is_foreign,
+                Kind::Module => {
+                    types.insert(node.type_id)
+                        && self.methods(node).iter().copied().any(registry::calls_strangers)
+                }
+                _ => false,
+            })
+        })
+    }
+
+    pub fn modules(&self) -> u32 {
+        self.modules
     }
 
     /// Notes that the model writes into tensors, although no description tells of it.

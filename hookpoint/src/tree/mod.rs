@@ -10,6 +10,7 @@ mod state;
 mod visit;
 
 pub use dict::{HookDict, HookEntry, Kind};
+pub(crate) use registry::is_annotated;
 pub use registry::{
     hooked_methods, hooked_types, Definition, Effects, FunctionInfo, ImplInfo, MethodInfo, Owner, TypeInfo,
 };

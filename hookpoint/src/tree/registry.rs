@@ -144,6 +144,62 @@ pub(crate) fn writes_in_place(method: &MethodInfo) -> bool {
     method.writes || method.calls.iter().any(|name| writing.contains(name))
 }
 
+/// Is there an annotated function or method of this name? Two of one name are taken for each other.
+pub(crate) fn is_annotated(name: &str) -> bool {
+    static ALL: OnceLock<HashSet<&'static str>> = OnceLock::new();
+    let all = ALL.get_or_init(|| {
+        let functions = inventory::iter::<FunctionInfo>.into_iter().map(|info| info.name);
+        let methods = hooked_methods().flat_map(|info| info.methods).map(|method| method.name);
+        functions.chain(methods).collect()
+    });
+    all.contains(name)
+}
+
+/// Does a method call functions that are neither annotated nor candle's?
+pub(crate) fn calls_strangers(method: &MethodInfo) -> bool {
+    method.calls.iter().any(|name| !CANDLES.contains(name) && !is_annotated(name))
+}
+
+/// Functions of candle's, by the last parts of their names, that write to none of the tensors that they are given.
+const CANDLES: [&str; 36] = [
+    "attention_mask",
+    "causal_mask",
+    "cross_entropy",
+    "dropout",
+    "flash_attn",
+    "gelu",
+    "get_mask",
+    "hard_sigmoid",
+    "layer_norm",
+    "layer_norm_slow",
+    "leaky_relu",
+    "log_softmax",
+    "masked_fill",
+    "mish",
+    "mse",
+    "nll",
+    "one_hot",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "repeat_kv",
+    "replication_pad2d",
+    "rms_norm",
+    "rms_norm_slow",
+    "rope",
+    "rope_i",
+    "rope_i_slow",
+    "rope_slow",
+    "rope_thd",
+    "sdpa",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmax_last_dim",
+    "swiglu",
+    "drop",
+];
+
 /// Every annotated `impl` block of the program.
 pub fn hooked_methods() -> impl Iterator<Item = &'static ImplInfo> {
     inventory::iter::<ImplInfo>.into_iter()

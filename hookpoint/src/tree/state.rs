@@ -13,10 +13,17 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
 
+use crate::fingerprint::Fingerprint;
+
 /// A type of which it is known whether its values can change while they are only borrowed.
 pub trait MayChange {
     /// Can they?
     const CHANGES: bool;
+
+    /// A number that stands for the value, where it is made of numbers and text alone.
+    fn bits(&self) -> Option<u64> {
+        None
+    }
 }
 
 macro_rules! known {
@@ -34,15 +41,58 @@ known! { true;
 }
 // Tensors hold a lock, and a write to one is noticed where it happens.
 known! { false;
-    [] bool; [] char; [] u8; [] u16; [] u32; [] u64; [] u128; [] usize; [] i8; [] i16; [] i32; [] i64; [] i128;
-    [] isize; [] f32; [] f64; [] str; [] String; [] (); [T: ?Sized] PhantomData<T>;
-    [] candle_core::Tensor; [] candle_core::Var; [] candle_core::DType; [] candle_core::Device;
+    [] u128; [] i128; [] (); [T: ?Sized] PhantomData<T>; [] candle_core::Tensor; [] candle_core::Var; [] candle_core::DType; [] candle_core::Device;
     [] candle_core::Shape;
 }
+macro_rules! numbers {
+    ($($ty:ty: $value:ident => $bits:expr;)*) => { $(
+        impl MayChange for $ty {
+            const CHANGES: bool = false;
+            fn bits(&self) -> Option<u64> {
+                let $value = self;
+                Some($bits)
+            }
+        }
+    )* };
+}
+numbers! {
+    bool: x => u64::from(*x); char: x => u64::from(*x);
+    u8: x => u64::from(*x); u16: x => u64::from(*x); u32: x => u64::from(*x); u64: x => *x; usize: x => *x as u64;
+    i8: x => *x as u64; i16: x => *x as u64; i32: x => *x as u64; i64: x => *x as u64; isize: x => *x as u64;
+    f32: x => u64::from(x.to_bits()); f64: x => x.to_bits();
+    str: x => of_text(x); String: x => of_text(x);
+}
+
+fn of_text(text: &str) -> u64 {
+    let mut bits = Fingerprint::default();
+    bits.text(text);
+    bits.number()
+}
+
+/// Of a list, or of something that may be missing.
+fn of_all<'t, T: MayChange + 't>(all: impl Iterator<Item = &'t T>) -> Option<u64> {
+    let mut bits = Fingerprint::default();
+    for one in all {
+        bits.word(one.bits()?);
+    }
+    Some(bits.number())
+}
+
+macro_rules! lists {
+    ($([$($generics:tt)*] $ty:ty;)*) => { $(
+        impl<$($generics)*> MayChange for $ty {
+            const CHANGES: bool = T::CHANGES;
+            fn bits(&self) -> Option<u64> {
+                of_all(self.iter())
+            }
+        }
+    )* };
+}
+lists! { [T: MayChange] Option<T>; [T: MayChange] [T]; [T: MayChange, const N: usize] [T; N]; [T: MayChange] Vec<T>; }
+
 known! { T::CHANGES;
     [T: MayChange + ?Sized] &T; [T: MayChange + ?Sized] &mut T; [T: MayChange + ?Sized] Box<T>;
-    [T: MayChange + ?Sized] Arc<T>; [T: MayChange + ?Sized] Rc<T>; [T: MayChange] Option<T>; [T: MayChange] [T];
-    [T: MayChange, const N: usize] [T; N]; [T: MayChange] Vec<T>; [T: MayChange] VecDeque<T>;
+    [T: MayChange + ?Sized] Arc<T>; [T: MayChange + ?Sized] Rc<T>; [T: MayChange] VecDeque<T>;
     [T: MayChange] BTreeSet<T>; [T: MayChange, S] HashSet<T, S>;
 }
 known! { K::CHANGES || V::CHANGES;

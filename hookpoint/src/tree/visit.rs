@@ -202,6 +202,11 @@ impl<'t> Visitor<'t> {
         self.tree.also_at(place);
     }
 
+    /// A field that is made of numbers and text, which the module computes with.
+    pub(crate) fn number(&mut self, name: &'static str, bits: impl FnOnce() -> Option<u64>) {
+        self.tree.number(name, bits);
+    }
+
     pub(crate) fn step(&mut self, step: Step, inside: impl FnOnce(&mut Visitor<'_>)) {
         if self.depth >= DEEPEST {
             return;

@@ -350,7 +350,10 @@ fn same_shape(point: String, what: &str, remedy: &str, new: Tensor, there: &Tens
         }
         .into());
     }
-    Ok(new.to_dtype(there.dtype())?.to_device(there.device())?.contiguous()?)
+    Ok(HookCtx::by_hand(&point)
+        .converted(what, &new, there.dtype())?
+        .to_device(there.device())?
+        .contiguous()?)
 }
 
 /// The same to the bit.

@@ -50,8 +50,14 @@ impl Tokenizer {
 
     /// Reads the text of a `tokenizer.json`.
     pub fn from_json(text: &str) -> Result<Self> {
-        let mut tokenizer: tokenizers::Tokenizer =
-            text.parse().map_err(|error| Error::msg(format!("this is no tokenizer.json: {error}")))?;
+        // The parser panics over some files that are damaged.
+        let parsed = std::panic::catch_unwind(|| text.parse::<tokenizers::Tokenizer>());
+        let mut tokenizer = match parsed {
+            Ok(parsed) => {
+                parsed.map_err(|error| Error::msg(format!("this is no tokenizer.json: {error}")))?
+            }
+            Err(_) => return Err(Error::msg("this is no tokenizer.json: the file is damaged")),
+        };
         // Prompts are never cut or filled up behind the user's back.
         tokenizer
             .with_truncation(None)

@@ -1,6 +1,8 @@
 //! Values that code gives a name.
 
-use proc_macro2::Ident;
+use std::collections::BTreeSet;
+
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{Attribute, ExprAssign, Stmt};
 
@@ -16,7 +18,7 @@ impl Writer<'_> {
     /// becomes
     /// ```text
     /// let hidden = self.mix()?;
-    /// let mut hidden = bound(&METHOD, 0u32, hidden);
+    /// let mut hidden = bound(&METHOD, 0u32, given(&["mix"], hidden));
     /// ```
     /// A reference that is sure to stay in the method keeps what takes the place of what it refers to:
     /// ```text
@@ -25,7 +27,7 @@ impl Writer<'_> {
     /// becomes
     /// ```text
     /// let y = &self.mix()?;
-    /// let y = bound_ref(&METHOD, 0u32, y, kept);
+    /// let y = bound_ref(&METHOD, 0u32, given(&["mix"], y), kept);
     /// ```
     pub fn binding(
         &self,
@@ -33,16 +35,18 @@ impl Writer<'_> {
         (name, mutability): (&Ident, Option<syn::token::Mut>),
         number: u32,
         is_reference: bool,
+        givers: &BTreeSet<String>,
     ) -> Stmt {
         let Writer { krate, method, .. } = self;
         let is_cfg = |attr: &&Attribute| attr.path().is_ident("cfg") || attr.path().is_ident("cfg_attr");
         let attrs = attrs.iter().filter(|attr| is_cfg(attr) || is_lint_level(attr));
+        let value = self.given(givers, &quote!(#name));
         let shown = match is_reference {
             true => {
                 let kept = local("__kept");
-                quote!(#krate::__private::bound_ref(&#method, #number, #name, #kept))
+                quote!(#krate::__private::bound_ref(&#method, #number, #value, #kept))
             }
-            false => quote!(#krate::__private::bound(&#method, #number, #name)),
+            false => quote!(#krate::__private::bound(&#method, #number, #value)),
         };
         syn::parse_quote!(#(#attrs)* let #mutability #name = #shown;)
     }
@@ -52,7 +56,7 @@ impl Writer<'_> {
     /// ```
     /// becomes
     /// ```text
-    /// h = bound(&METHOD, 0u32, self.mix()?);
+    /// h = bound(&METHOD, 0u32, given(&["mix"], self.mix()?));
     /// ```
     /// A field, or an element of a list, likewise:
     /// ```text
@@ -60,11 +64,22 @@ impl Writer<'_> {
     /// ```
     /// becomes
     /// ```text
-    /// self.hs[1] = bound(&METHOD, 0u32, self.mix()?);
+    /// self.hs[1] = bound(&METHOD, 0u32, given(&["mix"], self.mix()?));
     /// ```
-    pub fn assignment(&self, assign: &mut ExprAssign, number: u32) {
+    pub fn assignment(&self, assign: &mut ExprAssign, number: u32, givers: &BTreeSet<String>) {
         let (Writer { krate, method, .. }, right) = (self, &assign.right);
-        *assign.right = syn::parse_quote!(#krate::__private::bound(&#method, #number, #right));
+        let value = self.given(givers, &quote!(#right));
+        *assign.right = syn::parse_quote!(#krate::__private::bound(&#method, #number, #value));
+    }
+
+    /// A value that others have given out, who may write to its memory later, goes by `given` with their names: the
+    /// runtime knows which of them are annotated.
+    fn given(&self, givers: &BTreeSet<String>, value: &TokenStream) -> TokenStream {
+        if givers.is_empty() {
+            return value.clone();
+        }
+        let (krate, givers) = (self.krate, givers.iter());
+        quote!(#krate::__private::given(&[#(#givers),*], #value))
     }
 }
 

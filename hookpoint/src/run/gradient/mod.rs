@@ -6,16 +6,19 @@
 mod barriers;
 mod candle_faults;
 mod finite_differences;
+mod nudge;
 mod operation;
 mod pass;
 mod tap;
 mod taps;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
-use candle_core::TensorId;
+use candle_core::{Tensor, TensorId};
 
 pub(super) use barriers::{TrackedInputs, Trail};
+pub(crate) use nudge::Nudge;
 use operation::Filled;
 pub use operation::OpSite;
 pub(super) use operation::Operation;
@@ -32,11 +35,18 @@ pub(crate) struct Gradient {
     begun: Cell<usize>,
     /// What was found to be without a gradient.
     barred: RefCell<Vec<TensorId>>,
+    /// What operations with a gradient were given besides, and will need for it.
+    used: RefCell<Vec<Tensor>>,
     /// What caches of keys and values have given.
     filled: RefCell<Vec<Filled>>,
 }
 
 impl Gradient {
+    /// In a run that a certificate of gradients needs.
+    pub fn nudged(nudge: Option<Rc<Nudge>>) -> Self {
+        Self { taps: Taps::nudged(nudge), ..Self::default() }
+    }
+
     /// Notes that instrumented code was begun.
     pub(super) fn begin(&self) {
         self.begun.set(self.begun.get() + 1);

@@ -215,7 +215,17 @@ impl RunState<'_> {
     }
 }
 
+/// Operations whose gradient needs none of what they are given.
+const IS_SUM: [&str; 6] = ["+", "-", "add", "sub", "broadcast_add", "broadcast_sub"];
+
 impl Gradient {
+    /// Is this the memory of something that a gradient will be computed from?
+    fn has_used(&self, written: &Tensor) -> bool {
+        let address = |tensor: &Tensor| std::ptr::from_ref(&*tensor.storage_and_layout().0) as usize;
+        let written = address(written);
+        self.used.borrow().iter().any(|used| address(used) == written)
+    }
+
     /// Gives the result of an operation the right gradient, or sees to it that its lack is noticed.
     fn differentiated(
         &self,
@@ -236,8 +246,17 @@ impl Gradient {
         let unseen = operation.site.kind == OpKind::Method && !given.has(0) && rule::is_wrong(name);
         // What a cache gives may have a gradient from before.
         let may_append = name == "append" && !self.filled.borrow().is_empty();
+        if IN_PLACE.contains(&name) && given.tensor(0).is_some_and(|written| self.has_used(written)) {
+            let reason = "which overwrites what an operation before was given and needs for its gradient (write into a copy: \
+                          `.copy()`)";
+            let operations = vec![format!("{}, {reason}", operation.described())];
+            return Err(crate::error::ErrorKind::GradientLost { operations }.into());
+        }
         if given.tracked().next().is_none() && !unseen && !may_append && !operation.hidden {
             return Ok(());
+        }
+        if !IS_SUM.contains(&name) && !IN_PLACE.contains(&name) {
+            self.used.borrow_mut().extend(given.tensors().into_iter().filter(|tensor| !tensor.track_op()));
         }
         if STOPS.contains(&name) || IN_PLACE.contains(&name) {
             return self.leaves_the_graph(operation, &given, result);

@@ -27,6 +27,8 @@ pub(crate) struct BackwardPass<'p> {
     /// Which taps a gradient has come to.
     arrived: Vec<Cell<bool>>,
     captures: RefCell<Vec<(usize, NamedCall)>>,
+    /// Where a hook has changed a gradient.
+    changed: RefCell<Option<Arc<str>>>,
     /// The modules that had a call seen as a whole.
     seen: RefCell<Vec<Arc<str>>>,
 }
@@ -46,6 +48,8 @@ pub(crate) struct Found {
     pub grads: Vec<NamedCall>,
     /// The gradients of the variables that the model or the loss has.
     pub variables: FastMap<TensorId, Tensor>,
+    /// The first point where a hook has changed the gradient.
+    pub changed: Option<Arc<str>>,
 }
 
 impl<'p> BackwardPass<'p> {
@@ -63,6 +67,7 @@ impl<'p> BackwardPass<'p> {
             gradients,
             arrived,
             captures: RefCell::default(),
+            changed: RefCell::default(),
             seen: RefCell::default(),
         }
     }
@@ -88,7 +93,7 @@ impl<'p> BackwardPass<'p> {
         let mut captures = self.captures.into_inner();
         captures.sort_by_key(|(tap, _)| *tap);
         let grads = captures.into_iter().map(|(_, capture)| capture).collect();
-        Ok(Found { grads, variables })
+        Ok(Found { grads, variables, changed: self.changed.into_inner() })
     }
 
     fn check(&self, loss: &Tensor) -> Result<()> {
@@ -133,6 +138,7 @@ impl<'p> BackwardPass<'p> {
                     let (step, acted) = (point.step.as_ref(), Cell::new(false));
                     if let Some(new) = at.hook(hook, index, &grad, step, &acted)? {
                         grad = new.detach();
+                        self.changed.borrow_mut().get_or_insert_with(|| name.clone());
                     }
                 }
                 Action::CacheGrad(options) => {
@@ -147,6 +153,9 @@ impl<'p> BackwardPass<'p> {
                 | Action::PatchAny(_)
                 | Action::Cache(_) => {}
             }
+        }
+        if let Some(nudge) = &self.gradients.nudge {
+            nudge.arrived((point.key, point.visit), &grad)?;
         }
         if let Some((name, kind)) = point.name.as_ref().filter(|_| point.heard != 0) {
             let value = name.rsplit_once(':').map_or("out", |(_, value)| value);
@@ -170,7 +179,7 @@ impl<'p> BackwardPass<'p> {
         grad: &Tensor,
     ) -> Result<()> {
         let keep = |name: Arc<str>, taken: Tensor| -> Result<()> {
-            let tensor = options.apply(taken)?;
+            let tensor = options.apply(&name, taken)?;
             self.captures.borrow_mut().push((tap, NamedCall { name, call: at.call, by_call, tensor }));
             Ok(())
         };

@@ -1,12 +1,14 @@
 //! What a run notes for the backward pass: where gradients are wanted, and by whom.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use candle_core::{DType, Tensor, TensorId, Var};
 
 use super::barriers::Lost;
+use super::nudge::Nudge;
 use super::tap::Tap;
 use super::Gradient;
 use crate::error::Result;
@@ -36,6 +38,8 @@ pub(crate) struct Taps {
     leaf: Cell<usize>,
     /// Where the gradient was or may have been lost.
     pub(in crate::run) lost: Lost,
+    /// Whether, and how, gradients are compared with differences.
+    pub(super) nudge: Option<Rc<Nudge>>,
 }
 
 /// What a tap is there for.
@@ -49,6 +53,7 @@ pub(in crate::run) enum Tapping {
 pub(in crate::run) struct TappedPoint {
     pub type_name: &'static str,
     pub key: PointKey,
+    pub visit: usize,
     pub call: usize,
     /// Which step of a generation it was.
     pub step: Option<Step>,
@@ -161,9 +166,14 @@ impl RunState<'_> {
             taps.add_wish(tap, wish);
             return Ok(Tapped::Already);
         }
+        let met = taps.nudge.as_ref().map(|nudge| nudge.met((key, visit), &wish.name, value)).transpose()?;
+        if let Some(moved) = met.as_ref().filter(|_| taps.nudge.as_ref().is_some_and(|nudge| nudge.moves())) {
+            taps.at.borrow_mut().insert((key, visit), 0);
+            return Ok(Tapped::New(moved.clone()));
+        }
         let (step, wishes, name, heard) = (self.step(), vec![wish], None, 0);
-        let point = TappedPoint { type_name, key, call, step, wishes, name, heard };
-        let (number, tapped) = taps.put(Tapping::Point(point), value)?;
+        let point = TappedPoint { type_name, key, visit, call, step, wishes, name, heard };
+        let (number, tapped) = taps.put(Tapping::Point(point), met.as_ref().unwrap_or(value))?;
         taps.at.borrow_mut().insert((key, visit), number);
         Ok(Tapped::New(tapped))
     }
@@ -185,7 +195,7 @@ impl RunState<'_> {
         }
         let name = Some((name.into(), kind));
         let (call, step, wishes) = (visit, self.step(), Vec::new());
-        let point = TappedPoint { type_name, key, call, step, wishes, name, heard: who };
+        let point = TappedPoint { type_name, key, visit, call, step, wishes, name, heard: who };
         let (number, tapped) = taps.put(Tapping::Point(point), value)?;
         taps.at.borrow_mut().insert((key, visit), number);
         Ok(Some(tapped))
@@ -253,6 +263,11 @@ pub(in crate::run) fn is_of_call(name: &str) -> bool {
 }
 
 impl Taps {
+    /// In a run that a certificate of gradients needs.
+    pub(super) fn nudged(nudge: Option<Rc<Nudge>>) -> Self {
+        Self { nudge, ..Self::default() }
+    }
+
     fn run(&self) -> u64 {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         *self.run.get_or_init(|| RUNS.fetch_add(1, Ordering::Relaxed))

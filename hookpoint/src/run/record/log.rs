@@ -18,8 +18,7 @@ pub(crate) struct Log {
     pub(super) counts: FastMap<u32, u32>,
     pub points: Vec<LoggedPoint>,
     pub(super) by_key: FastMap<PointKey, usize>,
-    /// Are results kept, or only what they look like?
-    pub(super) keeps: bool,
+    keeps: Keeps,
 }
 
 /// A call of a module.
@@ -39,6 +38,8 @@ pub(crate) struct LoggedCall {
     pub effects: bool,
     /// What it was called with.
     pub inputs: Fingerprint,
+    /// What it gave.
+    pub output: Fingerprint,
 }
 
 /// A point that was reached.
@@ -50,15 +51,28 @@ pub(crate) struct LoggedPoint {
 }
 
 /// Is what calls give kept, or only what it looks like?
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(crate) enum Keeps {
     Values,
+    /// Numbers that stand for them, by which two runs are compared.
+    Prints,
+    #[default]
     Shapes,
 }
 
 impl Log {
     pub fn new(keeps: Keeps) -> Self {
-        Self { keeps: keeps == Keeps::Values, ..Self::default() }
+        Self { keeps, ..Self::default() }
+    }
+
+    /// Are inputs and outputs compared with those of another run?
+    pub(super) fn compares(&self) -> bool {
+        self.keeps != Keeps::Shapes
+    }
+
+    /// Something was changed, and nobody knows by which of the calls.
+    pub fn has_effects(&mut self) {
+        self.calls.iter_mut().for_each(|call| call.effects = true);
     }
 
     fn tick(&mut self) -> u32 {
@@ -83,6 +97,7 @@ impl Log {
             dims,
             effects: false,
             inputs: Fingerprint::default(),
+            output: Fingerprint::default(),
         });
     }
 
@@ -93,7 +108,7 @@ impl Log {
         }) else {
             return;
         };
-        let (time, all) = (self.tick(), self.calls.len());
+        let (time, all, compares) = (self.tick(), self.calls.len(), self.compares());
         // What was opened later and is still open did not return.
         let ended = self.open.drain(at..).next().map(|(_, call)| call);
         let Some(call) = ended.and_then(|call| self.calls.get_mut(call)) else { return };
@@ -101,7 +116,11 @@ impl Log {
         call.end = Some(time);
         call.calls_until_end = all;
         call.dims = value.dims().to_vec();
-        call.value = Some(value).filter(|_| self.keeps).cloned();
+        if compares {
+            // What cannot be read is not compared.
+            let _ = call.output.tensor(value);
+        }
+        call.value = Some(value).filter(|_| self.keeps == Keeps::Values).cloned();
     }
 
     /// Forgets calls that are not over although the method around them is.

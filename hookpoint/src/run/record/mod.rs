@@ -78,12 +78,12 @@ impl Observer for Noting {
     }
 
     fn compares(&self, _: usize) -> bool {
-        self.0.borrow().keeps
+        self.0.borrow().compares()
     }
 
     fn argument(&self, depth: usize, note: &dyn Fn(&mut Fingerprint)) {
         let log = &mut *self.0.borrow_mut();
-        let open = log.open.last().filter(|(open, _)| log.keeps && *open == depth);
+        let open = log.open.last().filter(|(open, _)| log.compares() && *open == depth);
         if let Some(call) = open.and_then(|(_, call)| log.calls.get_mut(*call)) {
             note(&mut call.inputs);
         }
@@ -97,7 +97,8 @@ impl Observer for Noting {
     ) -> Result<Option<Tensor>> {
         let log = &mut *self.0.borrow_mut();
         log.begin(run.module_number(node), run.stack.depth());
-        if let Some(call) = log.calls.last_mut().filter(|_| log.keeps) {
+        let compares = log.compares();
+        if let Some(call) = log.calls.last_mut().filter(|_| compares) {
             call.inputs = inputs();
         }
         Ok(None)

@@ -3,12 +3,13 @@
 use std::any::TypeId;
 use std::sync::OnceLock;
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor, TensorId};
 use hookpoint_grad::layer::KnownLayer;
 
 use super::{Node, NodeId, Own, Places, Tree};
 use crate::erased::{receiver_itself, receivers, Caller, Erased};
-use crate::lookup::number;
+use crate::fingerprint::Fingerprint;
+use crate::lookup::{number, FastMap};
 use crate::pattern::point_name;
 use crate::tree::dict::Kind;
 use crate::tree::layers;
@@ -31,6 +32,20 @@ pub(super) struct Walk {
 pub(crate) struct Weight {
     pub name: String,
     pub tensor: Tensor,
+    /// Does it stand for a number or a text in a field, and is no tensor of the model?
+    pub is_number: bool,
+    /// Is it a tensor of the model itself, and not of a layer of candle's?
+    pub is_own: bool,
+}
+
+/// What the tensors of a model hold at some time.
+pub(crate) struct Buffers(FastMap<TensorId, Fingerprint>);
+
+impl Buffers {
+    /// Was one of them written to since? A tensor in the place of another one is seen otherwise.
+    pub fn were_written(&self, now: &Self) -> bool {
+        self.0.iter().any(|(tensor, before)| now.0.get(tensor).is_some_and(|now| now != before))
+    }
 }
 
 impl Tree {
@@ -49,13 +64,38 @@ impl Tree {
         tree.walk.weights.unwrap_or_default()
     }
 
-    fn note_weight(&mut self, inside: &str, tensor: &Tensor) {
+    /// What the tensors hold that the model itself owns, those of candle's layers not counted: nobody writes to them.
+    pub fn buffers_of<M: AutoHook + ?Sized>(model: &M) -> Buffers {
+        let own = Self::weights_of(model).into_iter().filter(|weight| weight.is_own);
+        let print = |weight: Weight| {
+            let mut print = Fingerprint::default();
+            // What cannot be read is not compared.
+            let _ = print.mostly(&weight.tensor);
+            (weight.tensor.id(), print)
+        };
+        Buffers(own.map(print).collect())
+    }
+
+    fn note_weight(&mut self, inside: &str, tensor: &Tensor, is_number: bool) {
         let Some(weights) = &mut self.walk.weights else { return };
         let mut steps: Vec<String> = self.walk.path.iter().map(|step| step.text().into_owned()).collect();
         if !inside.is_empty() {
             steps.push(inside.to_string());
         }
-        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone() });
+        let is_own = !is_number && inside.is_empty();
+        weights.push(Weight { name: point_name(&steps, "out"), tensor: tensor.clone(), is_number, is_own });
+    }
+
+    /// A number in a field of this name of the innermost module, or at the place that is visited, where the walk is to
+    /// note what the model computes with.
+    pub(in crate::tree) fn number(&mut self, name: &'static str, bits: impl FnOnce() -> Option<u64>) {
+        if self.walk.weights.is_none() {
+            return;
+        }
+        let number = bits().and_then(|bits| Tensor::new(bits as i64, &Device::Cpu).ok());
+        if let Some(number) = number {
+            self.note_weight(name, &number, true);
+        }
     }
 
     pub(in crate::tree) fn push(&mut self, step: Step) {
@@ -83,10 +123,9 @@ impl Tree {
         if let (Kind::Leaf, Some(node)) = (kind, self.nodes.last_mut()) {
             let layer = layers::known_layer(place);
             node.width = layer.and_then(KnownLayer::width);
-            if self.walk.weights.is_some() {
-                for (name, tensor) in layer.map(KnownLayer::weights).unwrap_or_default() {
-                    self.note_weight(name, tensor);
-                }
+            for (name, tensor) in layer.map(KnownLayer::weights).unwrap_or_default() {
+                self.note_weight(name, tensor, false);
+                self.owns(tensor);
             }
         }
         // Values of size zero have no address of their own; only their box tells them apart.
@@ -158,14 +197,19 @@ impl Tree {
     pub(in crate::tree) fn parameter(&mut self, tensor: &Tensor) {
         self.walk.boxes.clear();
         let id = self.add(Kind::Parameter, "Tensor", TypeId::of::<Tensor>());
-        let buffer = buffer(tensor);
-        self.memory.buffers.insert(buffer);
-        self.memory.buffer_sieve.insert(&buffer);
+        self.owns(tensor);
         self.lookup.last_parameter = self.lookup.last_parameter.max(number(tensor.id()));
-        self.note_weight("", tensor);
+        self.note_weight("", tensor, false);
         if let Some(places) = self.lookup.parameters.entry(tensor.id(), || Places::None) {
             places.push(id);
         }
+    }
+
+    /// The memory of this tensor is the model's.
+    fn owns(&mut self, tensor: &Tensor) {
+        let buffer = buffer(tensor);
+        self.memory.buffers.insert(buffer);
+        self.memory.buffer_sieve.insert(&buffer);
     }
 
     fn add(&mut self, kind: Kind, type_name: &'static str, type_id: TypeId) -> NodeId {
@@ -188,6 +232,7 @@ impl Tree {
             number,
             width: None,
             has_state: false,
+            is_foreign: kind == Kind::Leaf && !is_of_candle(type_name),
             minds_training: false,
             own: Own {
                 has_place: kind == Kind::Parameter,
@@ -211,4 +256,12 @@ impl Tree {
 fn buffer(tensor: &Tensor) -> usize {
     let (storage, _) = tensor.storage_and_layout();
     std::ptr::from_ref(&*storage) as usize
+}
+
+/// Is this a layer of candle's, which writes to nothing that it gives? Those that hold layers or closures of others may.
+fn is_of_candle(type_name: &str) -> bool {
+    let of = ["candle_nn::", "candle_core::quantized::", "candle_transformers::", "hookpoint_layers::"];
+    let holds_others = ["::func::", "::sequential::", "::chain::"];
+    of.iter().any(|krate| type_name.starts_with(krate))
+        && !holds_others.iter().any(|of| type_name.contains(of))
 }
