@@ -209,7 +209,8 @@ impl Header {
         let column = self.column(column, rows)?;
         let each = block_rows(column.width);
         // Part of a block is read only where all of it was compared before.
-        if rows.start % each != 0 || (rows.end % each != 0 && rows.end != self.rows) {
+        let ends_block = rows.end.is_multiple_of(each) || rows.end == self.rows;
+        if !rows.start.is_multiple_of(each) || !ends_block {
             return Ok(());
         }
         let blocks = column.blocks.get(rows.start / each..).unwrap_or_default();
