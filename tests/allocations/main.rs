@@ -193,7 +193,9 @@ fn a_patch_of_a_module_that_does_not_run_is_fitted_once() {
     };
     let ((of_single, plain), (of_double, fitted)) = (of_run(&single), of_run(&double));
     assert_eq!(plain, fitted);
-    let (of_conversion, _) = allocations(|| double.to_dtype(DType::F32).unwrap());
-    assert!(of_conversion > 0);
-    assert_eq!(of_double - of_single, of_conversion);
+    // A cache converts as a patch is fitted: with a look for numbers that get too large.
+    let cache: hookpoint::ActivationCache = [("up".to_string(), double)].into_iter().collect();
+    let (of_conversion, _) = allocations(|| cache.to_dtype(DType::F32).unwrap());
+    assert!(of_double > of_single && of_conversion > 0);
+    assert!(of_double - of_single <= of_conversion, "{of_single}, {of_double}, {of_conversion}");
 }

@@ -746,6 +746,7 @@ mod the_current_run {
 #[test]
 fn a_counting_allocator_hands_on_what_it_is_asked() {
     use std::alloc::System;
+    let _alone = super::allocated::COUNTING.lock().unwrap();
     let counting = CountingAllocator::new(System);
     let (small, large) =
         (Layout::from_size_align(64, 16).unwrap(), Layout::from_size_align(4096, 16).unwrap());

@@ -332,13 +332,13 @@ impl RunState<'_> {
     }
 
     /// Is this module entered by work that is none of the run's? A thread of a pool takes up other work while it waits,
-    /// which may be a call of the same model. No module calls one that it is inside of, and a method that calls itself
-    /// says so where it does.
+    /// which may be a call of the same model. No module calls one that it is inside of, and a `forward` that calls itself
+    /// is announced where it does. Calls of other methods are not announced, so these may call themselves.
     fn is_strange(&self, node: NodeId, method: &'static MethodInfo) -> bool {
         let end = self.tree.node(node).map_or(node, |node| node.end);
         let frames = self.stack.frames.borrow();
         frames.iter().any(|frame| match frame.node {
-            Some(open) if open == node => std::ptr::eq(frame.method, method),
+            Some(open) if open == node => std::ptr::eq(frame.method, method) && may_be_announced(method),
             Some(open) => node < open && open < end,
             None => false,
         })
