@@ -49,7 +49,7 @@ fn finite(tensor: &Tensor) -> Candle<usize> {
         _ => tensor.detach().to_dtype(DType::F32)?,
     };
     // Only what is finite is nothing when it is taken from itself.
-    let finite = (&wide - &wide)?.eq(0f64)?;
+    let finite = wide.sub(&wide)?.eq(0f64)?;
     // Single bytes would run over, and single floats stop counting.
     Ok(finite.to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()? as usize)
 }

@@ -20,7 +20,7 @@
 //! }
 //!
 //! // A folder or file would be `Source::path("path/to/model.gguf")`.
-//! assert!(Source::embedded().open(&Device::Cpu, Count)?? > 10);
+//! assert!(Source::embedded().open(&Device::Cpu, Count)?? > 5);
 //! # Ok::<(), hookpoint::Error>(())
 //! ```
 

@@ -95,7 +95,7 @@ fn integers_are_not_taken_for_floats_nor_floats_for_integers() -> Test {
             point,
         );
         is_refused_dtype(
-            hooked.plan().patch(&format!("{point}[...]"), &number(3., dtype))?.run(|m| m.forward(&x)),
+            hooked.plan().patch(format!("{point}[...]"), &number(3., dtype))?.run(|m| m.forward(&x)),
             point,
         );
     }

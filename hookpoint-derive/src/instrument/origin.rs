@@ -47,10 +47,10 @@ impl Origin<'_> {
                 Some(name) if name == "self" => self.given_by(""),
                 _ => self.of(&field.base),
             },
-            Expr::Path(path) => {
-                if path.path.segments.last().is_some_and(|last| is_static(&last.ident.to_string())) {
-                    self.given_by("");
-                }
+            Expr::Path(path)
+                if path.path.segments.last().is_some_and(|last| is_static(&last.ident.to_string())) =>
+            {
+                self.given_by("");
             }
             Expr::MethodCall(call) => self.of_method(call),
             Expr::Call(call) if is_constructor(&call.func) => call.args.iter().for_each(|arg| self.of(arg)),
@@ -351,6 +351,7 @@ const SHARED: [&str; 20] = [
 ];
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! `HOOKPOINT_PROGRAMS=3000 HOOKPOINT_SEED=2 cargo test -p hookpoint-generated` makes more of them, and others.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use candle_core::{Result, Tensor};
 use hookpoint_generated::{annotated, bare, input};
