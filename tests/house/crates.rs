@@ -51,6 +51,14 @@ fn metadata(more: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+/// The system that this compiler builds for, as in `x86_64-unknown-linux-gnu`.
+fn host() -> Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let text = String::from_utf8(Command::new(rustc).arg("-vV").output()?.stdout)?;
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say what it builds for")?.to_string())
+}
+
 /// The crates of the workspace, by name.
 fn workspace() -> Result<BTreeMap<String, Value>> {
     let metadata = metadata(&["--no-deps"])?;
@@ -263,7 +271,8 @@ type Packages = BTreeMap<String, Value>;
 
 /// The packages of all crates that are built, and which of them each uses outside of its tests.
 fn resolved() -> Result<(Packages, BTreeMap<String, Vec<String>>)> {
-    let metadata = metadata(&[])?;
+    // What only other systems need is not downloaded.
+    let metadata = metadata(&["--filter-platform", &host()?])?;
     let all = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or("").to_string();
     let packages =
