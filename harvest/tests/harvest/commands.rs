@@ -89,6 +89,8 @@ fn exit_codes_say_what_an_engine_should_do() -> Test {
     BufReader::new(worker.stdout.as_mut().unwrap()).read_line(&mut ready)?;
     assert!(Command::new("kill").args(["-TERM", &worker.id().to_string()]).status()?.success());
     let begun = Instant::now();
+    // `wait` closes the input, whose end is another reason to go.
+    let _input = worker.stdin.take();
     assert_eq!(worker.wait()?.code(), Some(75));
     assert!(begun.elapsed() < Duration::from_secs(10));
     // A unit that cannot be computed.

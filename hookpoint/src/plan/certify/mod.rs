@@ -38,7 +38,8 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// What is found: a gradient that is off by more than the [tolerance](Certified::tolerance), in units of its length. A
     /// wrong gradient in a few elements out of thousands is shorter than that, and is not. Nor can a certificate for
     /// one input speak for others. At a kink (a relu at 0, a tie between maxima) every slope between those on either
-    /// side is right; the certificate [says](Certificate::kinks) that it met some.
+    /// side is right; the certificate [says](Certificate::kinks) that it met some. Not found yet: what the closure itself
+    /// detaches of the model's output, as in `(&y + y.detach())?`.
     ///
     /// ```
     #[doc = include_str!("../../two_layers.txt")]
@@ -47,14 +48,6 @@ impl<'a, M: AutoHook, H: Access<M>> Plan<'a, M, H> {
     /// let certificate = run.certificate().unwrap();
     /// assert_eq!(certificate.points().collect::<Vec<_>>(), ["up#0", ":hidden#0"]);
     /// assert!(certificate.off() < 0.02);
-    ///
-    /// // A gradient that the model holds back.
-    /// use hookpoint::ErrorKind;
-    /// let held = |m: &Mlp| (m.forward(&x)? + m.forward(&x)?.detach())?.sum_all();
-    /// assert!(model.plan().cache_grad("down#0")?.backward(held).is_ok());
-    /// let held = |m: &Mlp| { let y = m.forward(&x)?; (&y + y.detach())?.sum_all() };
-    /// let error = model.plan().cache_grad("down")?.certify().backward(held).unwrap_err();
-    /// assert!(matches!(error.kind(), ErrorKind::GradientDisagrees { .. }));
     /// # Ok::<(), hookpoint::Error>(())
     /// ```
     pub fn certify(self) -> Certified<'a, M, H> {
